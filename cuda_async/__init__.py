@@ -1,0 +1,1 @@
+"""asyncio-native GPU execution."""

@@ -1,0 +1,50 @@
+"""The packed argument block of a launch: written in place, handed to the driver by address.
+
+`cuLaunchKernel` copies the parameters before it returns, so one block per kernel serves every launch
+under the device lock: no allocation per launch. The array of pointers that `kernelParams` wants is built
+once, because the block never moves.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._protocol import ParameterInfo
+
+__all__ = ["ArgumentBlock"]
+
+
+class ArgumentBlock:
+    """`size_bytes` bytes with one pointer per parameter.
+
+    Attributes:
+        buffer: the bytes; write with `struct.pack_into`.
+        pointers_address: address of the `void*[]` for `cuLaunchKernel`; 0 when there are no parameters.
+    """
+
+    __slots__ = ("_pointers", "_storage", "buffer", "pointers_address", "size_bytes")
+
+    def __init__(self, parameters: Sequence[ParameterInfo]) -> None:
+        size = max((p.offset_bytes + p.size_bytes for p in parameters), default=0)
+        self.size_bytes = size
+        # 16 spare bytes: parameters are aligned to at most 16, and the start must be too.
+        self._storage = (ctypes.c_ubyte * (size + 16))()
+        base = ctypes.addressof(self._storage)
+        shift = -base % 16
+        self.buffer = memoryview(self._storage).cast("B")[shift : shift + size]
+        self._pointers = (ctypes.c_void_p * max(1, len(parameters)))()
+        for i, parameter in enumerate(parameters):
+            self._pointers[i] = base + shift + parameter.offset_bytes
+        self.pointers_address = ctypes.addressof(self._pointers) if parameters else 0
+
+    def pack_into(self, layout: struct.Struct, *values: object) -> None:
+        """Write all arguments at once; `layout` spans the block."""
+        layout.pack_into(self.buffer, 0, *values)
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.buffer)

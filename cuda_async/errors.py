@@ -1,0 +1,111 @@
+"""Every exception this package raises, under one base.
+
+A class exists where a caller would act differently; facts are attributes. Messages say what went
+wrong, what was given and what to do, in that order.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AliasError",
+    "CaptureError",
+    "ClosedError",
+    "CompileError",
+    "ConsumedError",
+    "ContextError",
+    "CudaAsyncError",
+    "DeviceLostError",
+    "DriverError",
+    "LaunchError",
+    "OutOfMemoryError",
+    "ReentrancyError",
+    "SchedulingError",
+]
+
+
+class CudaAsyncError(Exception):
+    """Base of all errors of `cuda_async` and `tilekern`."""
+
+
+class DriverError(CudaAsyncError):
+    """A driver call failed; keeps the call, the code's name and its meaning."""
+
+    def __init__(self, call: str, code: int, code_name: str, meaning: str, hint: str = "") -> None:
+        self.call = call
+        self.code = code
+        self.code_name = code_name
+        self.meaning = meaning
+        text = f"{call}: {code_name} ({code}): {meaning}"
+        super().__init__(f"{text}; {hint}" if hint else text)
+
+
+class OutOfMemoryError(CudaAsyncError, MemoryError):
+    """An allocation did not fit, after cached memory was given back.
+
+    Attributes:
+        requested_bytes: the size asked for.
+        used_bytes: bytes live in the pool at that moment.
+        limit_bytes: the pool's limit, or the device's memory where the pool has none.
+    """
+
+    def __init__(self, message: str, requested_bytes: int, used_bytes: int, limit_bytes: int) -> None:
+        self.requested_bytes = requested_bytes
+        self.used_bytes = used_bytes
+        self.limit_bytes = limit_bytes
+        super().__init__(message)
+
+
+class DeviceLostError(CudaAsyncError):
+    """The device cannot run anything more in this process; the cause is chained.
+
+    Attributes:
+        kernels: names of the kernels that were in flight when the fault was seen, the likeliest first.
+    """
+
+    def __init__(self, message: str, kernels: tuple[str, ...] = ()) -> None:
+        self.kernels = kernels
+        super().__init__(message)
+
+
+class ContextError(CudaAsyncError):
+    """A device or driver is missing, unusable here, or not the one an operand lives on."""
+
+
+class CompileError(CudaAsyncError):
+    """Source, PTX, cubin or tile code was refused.
+
+    Attributes:
+        log: what the compiler, assembler or driver printed; empty where it printed nothing.
+    """
+
+    def __init__(self, message: str, log: str = "") -> None:
+        self.log = log
+        super().__init__(message)
+
+
+class SchedulingError(CudaAsyncError):
+    """No stream could be chosen, or a policy answered with one of another device."""
+
+
+class LaunchError(CudaAsyncError, ValueError):
+    """A launch asked for what the kernel or the device cannot do; nothing was enqueued."""
+
+
+class CaptureError(CudaAsyncError):
+    """An operation cannot be part of a graph capture, or the capture became invalid."""
+
+
+class AliasError(CudaAsyncError, ValueError):
+    """One launch was given the same memory exclusively and once more."""
+
+
+class ConsumedError(CudaAsyncError, RuntimeError):
+    """An operation was used a second time; `.shared()` gives one that can be."""
+
+
+class ReentrancyError(CudaAsyncError, RuntimeError):
+    """`sync`, `await` or `start` was called inside a callback that may only enqueue."""
+
+
+class ClosedError(CudaAsyncError, RuntimeError):
+    """A closed stream, event, module, tensor or device was used."""

@@ -1,0 +1,1 @@
+"""Tile kernels written in Python."""
