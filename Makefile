@@ -1,0 +1,75 @@
+# Everything a contributor runs. On a machine with Python 3.11 or newer and make, `make demo` and
+# `make test` set themselves up: each makes an environment under build/ and re-uses it until
+# pyproject.toml changes.
+#
+#   PYTHON=python3.13    the Python the environments are made with
+#   NO_ENVIRONMENT=1     run with PYTHON as it is (a container that has everything, no network)
+#   ARGS="..."           more arguments for the example or for pytest
+
+PYTHON ?= $(shell sh tools/find-python)
+BUILD := build
+ARGS ?=
+
+ifdef NO_ENVIRONMENT
+DEMO_PYTHON := $(PYTHON)
+TEST_PYTHON := $(PYTHON)
+else
+DEMO_PYTHON := $(BUILD)/venv-demo/bin/python
+TEST_PYTHON := $(BUILD)/venv-test/bin/python
+endif
+
+# Two workers: on two cores the suite takes half the time, and more cores gain little.
+WORKERS ?= 2
+PYTEST := $(TEST_PYTHON) -m pytest -q
+NVCC ?= nvcc
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow test-gpu lint format interop ptx clean demo-environment test-environment
+
+help: ## list the commands
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo: demo-environment ## the main job on real data: a tile kernel and a raw PTX kernel, one await
+	$(DEMO_PYTHON) examples/tile_simt_interop.py $(ARGS)
+
+test: lint ## what CI runs: lint, types, tests (no GPU needed)
+	@status=0; \
+	$(PYTEST) -m "timing and not slow and not gpu" || status=$$?; \
+	$(PYTEST) -m "not timing and not slow and not gpu" -n $(WORKERS) $(ARGS) || status=$$?; \
+	exit $$status
+
+test-slow: test-environment ## the long sweeps
+	$(PYTEST) -m "slow and not gpu" -n $(WORKERS) $(ARGS)
+
+test-gpu: test-environment ## the tests that need a CUDA device
+	$(PYTEST) -m gpu $(ARGS)
+
+lint: test-environment ## ruff and mypy
+	$(TEST_PYTHON) -m ruff check .
+	$(TEST_PYTHON) -m ruff format --check .
+	$(TEST_PYTHON) -m mypy
+	$(TEST_PYTHON) -m mypy tests/typing
+
+format: test-environment ## rewrite the sources as lint wants them
+	$(TEST_PYTHON) -m ruff check --fix .
+	$(TEST_PYTHON) -m ruff format .
+
+interop: test-environment ## add torch to the test environment (its DLPack tests are skipped without)
+	$(TEST_PYTHON) -m pip install --disable-pip-version-check --quiet "torch==2.13.0"
+
+ptx: ## compile the SIMT example again (needs nvcc 13.0; the result is committed)
+	$(NVCC) -ptx -arch=compute_75 -O3 -o examples/simt/threshold_scale.ptx examples/simt/threshold_scale.cu
+
+clean: ## remove environments and caches
+	rm -rf $(BUILD) dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -not -path './.venv/*' -exec rm -rf {} +
+
+demo-environment:
+ifndef NO_ENVIRONMENT
+	@$(PYTHON) tools/environment.py $(BUILD)/venv-demo --on-gpu cuda,compile
+endif
+
+test-environment:
+ifndef NO_ENVIRONMENT
+	@$(PYTHON) tools/environment.py $(BUILD)/venv-test dev --on-gpu cuda
+endif
