@@ -16,7 +16,9 @@ __all__ = [
     "CudaAsyncError",
     "DeviceLostError",
     "DriverError",
+    "KernelError",
     "LaunchError",
+    "MemoryFault",
     "OutOfMemoryError",
     "ReentrancyError",
     "SchedulingError",
@@ -89,6 +91,49 @@ class SchedulingError(CudaAsyncError):
 
 class LaunchError(CudaAsyncError, ValueError):
     """A launch asked for what the kernel or the device cannot do; nothing was enqueued."""
+
+
+class KernelError(CudaAsyncError):
+    """A kernel failed while it ran, on a device that survives that (the host device); the cause is chained.
+
+    Attributes:
+        kernel: the kernel's name.
+    """
+
+    def __init__(self, message: str, kernel: str = "") -> None:
+        self.kernel = kernel
+        super().__init__(message)
+
+
+class MemoryFault(CudaAsyncError):
+    """Work on the host device touched an address it may not touch.
+
+    A CUDA device is lost after such an access (`DeviceLostError`); the host device goes on.
+
+    Attributes:
+        address: the first address at fault.
+        size_bytes: how many bytes the access wanted there.
+        access: `"read"` or `"write"`.
+        reason: why it is not allowed: out of bounds, freed, misaligned, null, ...
+        kernel: the kernel that did it; empty for copies and fills.
+        index: position of the fault in the (flattened) array of addresses accessed at once: for a kernel
+            this tells the thread. `None` where one range was accessed.
+    """
+
+    def __init__(
+        self, address: int, size_bytes: int, access: str, reason: str, *, index: int | None = None
+    ) -> None:
+        self.address = address
+        self.size_bytes = size_bytes
+        self.access = access
+        self.reason = reason
+        self.index = index
+        self.kernel = ""
+        super().__init__(f"{access} of {size_bytes} bytes at {address:#x}: {reason}")
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"kernel {self.kernel}: {text}" if self.kernel else text
 
 
 class CaptureError(CudaAsyncError):

@@ -1,0 +1,117 @@
+"""Live blocks of memory, and the block an address lies in.
+
+A `Block` is one allocation that exists now: a range of real process memory with NumPy windows onto it. A
+`BlockTable` keeps disjoint blocks sorted by address.
+
+Finding is lock-free and may be wrong while another thread changes the table; what it finds is only a
+candidate, which the caller checks against the block's bounds and its `live` flag. A miss is decided under
+the table's lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right, insort
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Block", "BlockTable", "RawMemory", "Window"]
+
+# A typed array whose element type is only known at run time, and the address of its first element.
+Window = tuple[NDArray[Any], int]
+
+
+class RawMemory:
+    """Process memory at an address, as something `np.asarray` takes; keeps `owner` alive."""
+
+    def __init__(self, address: int, size_bytes: int, owner: object, *, writable: bool = True) -> None:
+        self.owner = owner
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, not writable),
+            "shape": (size_bytes,),
+            "typestr": "|u1",
+        }
+
+
+class Block:
+    """One live range of memory, [start, end)."""
+
+    __slots__ = ("_windows", "bytes", "end", "live", "start", "what", "writable")
+
+    def __init__(self, start: int, memory: NDArray[np.uint8], what: str = "allocation") -> None:
+        self.start = start
+        self.end = start + memory.size
+        self.bytes = memory
+        self.what = what
+        self.writable = bool(memory.flags.writeable)
+        self.live = True
+        self._windows: dict[np.dtype[Any], Window] = {}
+
+    def window(self, dtype: np.dtype[Any]) -> Window:
+        """The block as whole, aligned elements of `dtype`, and the address of the first of them."""
+        window = self._windows.get(dtype)
+        if window is None:
+            skip = -self.start % dtype.itemsize
+            whole = max(0, self.bytes.size - skip) // dtype.itemsize * dtype.itemsize
+            elements = self.bytes[skip : skip + whole] if whole else self.bytes[:0]
+            window = self._windows[dtype] = (elements.view(dtype), self.start + skip)
+        return window
+
+
+class BlockTable:
+    """Disjoint live blocks, sorted by address."""
+
+    __slots__ = ("_by_start", "_snapshot", "_starts", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._starts: list[int] = []
+        self._by_start: dict[int, Block] = {}
+        self._snapshot: list[Block] | None = None
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def add(self, block: Block) -> None:
+        with self.lock:
+            assert block.start not in self._by_start
+            self._by_start[block.start] = block
+            insort(self._starts, block.start)
+            self._snapshot = None
+
+    def remove(self, start: int) -> Block | None:
+        """Take out the block that starts at `start`; it is no longer live. None when there is none."""
+        with self.lock:
+            block = self._by_start.pop(start, None)
+            if block is not None:
+                block.live = False
+                del self._starts[bisect_right(self._starts, start) - 1]
+                self._snapshot = None
+            return block
+
+    def candidate(self, address: int) -> Block | None:
+        """The block that probably holds `address`: check it. Takes no lock."""
+        starts = self._starts
+        try:
+            return self._by_start.get(starts[bisect_right(starts, address) - 1])
+        except IndexError:  # empty, or it shrank under our hands
+            return None
+
+    def find(self, address: int) -> Block | None:
+        """The live block that holds `address`, decided under the lock."""
+        with self.lock:
+            block = self.candidate(address)
+            return block if block is not None and block.start <= address < block.end else None
+
+    def starting_at(self, start: int) -> Block | None:
+        return self._by_start.get(start)
+
+    def snapshot(self) -> list[Block]:
+        """All live blocks by address. Do not change the list."""
+        with self.lock:
+            if self._snapshot is None:
+                self._snapshot = [self._by_start[start] for start in self._starts]
+            return self._snapshot

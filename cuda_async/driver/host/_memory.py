@@ -1,0 +1,485 @@
+"""`HostMemory`: the address space of one host device.
+
+Addresses are real process addresses, so that NumPy, DLPack and ctypes see the same memory:
+
+- the arena: one anonymous mapping that the system commits page by page as it is touched. Allocations are
+  cut out of it;
+- foreign memory: borrowed from other owners (NumPy arrays imported without a copy), see `add_foreign`;
+- pinned memory: outside all arenas, and visible to every device of the process.
+
+An access must lie within one live allocation and be aligned to its element's size, as on a GPU; anything
+else is a `MemoryFault`. Live means: exists at this point of the execution. For immediate allocations
+(`allocate`) that is from `allocate` to `release`; for stream-ordered ones the engine calls `activate` and
+`deactivate` when it executes the allocation and the free, so an access that is not ordered against them is
+caught. Bounds are those asked for, not those rounded up to.
+
+Speed: a kernel's gather touches one allocation nearly always. So the block of the first address is looked
+up; one subtraction, a maximum and an or tell whether all addresses lie in it and are aligned; and one fancy
+index into a typed window of that block does the rest: 9 us for 1024 addresses. Addresses over several
+blocks are told apart by `np.searchsorted`.
+
+Any thread may call anything. Element accesses themselves are as atomic as NumPy's: not, between threads. The
+engine of a device runs one step at a time, so kernels of one device never race.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from ...errors import MemoryFault, OutOfMemoryError
+from ._blocks import Block, BlockTable, RawMemory
+from ._mapping import map_arena
+from ._ranges import FreeRanges
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike, NDArray
+
+__all__ = ["Access", "HostMemory", "Region", "memory_window"]
+
+Access = Literal["read", "write"]
+
+_GRANULE = 256
+"""Allocations start on multiples of this, as `cuMemAlloc`'s do."""
+_NULL_PAGE = 4096
+_U64 = np.dtype(np.uint64)
+
+
+class Region(NamedTuple):
+    """Part of a set of addresses that lies in one piece of memory."""
+
+    window: NDArray[Any]
+    """Live memory as elements of the dtype asked for."""
+    elements: NDArray[np.int64]
+    """For each address of this part its element in `window`."""
+    which: NDArray[np.int64] | None
+    """Flat positions of this part among the addresses; None for all of them, then `index` has their shape."""
+
+
+class HostMemory:
+    """Memory of one host device: load, store, views and allocation, all checked.
+
+    Attributes:
+        size_bytes: size of the arena, which is the device's memory.
+        base: address of the arena.
+    """
+
+    def __init__(self, size_bytes: int | None = None) -> None:
+        """Map an arena of `size_bytes`; without it, of what the environment or the default says."""
+        self._mapping = map_arena(size_bytes)
+        self._arena: NDArray[np.uint8] = np.frombuffer(self._mapping, np.uint8)
+        self.size_bytes = self._arena.size
+        self.base: int = self._arena.ctypes.data
+        self._end = self.base + self.size_bytes
+        self._arena_views: dict[np.dtype[Any], NDArray[Any]] = {}
+        self._blocks = BlockTable()
+        self._lock = self._blocks.lock
+        self._free = FreeRanges()
+        self._free.add(self.base, self.size_bytes)
+        self._touched_end = self.base
+        self._immediate: dict[int, int] = {}
+        self._foreign: list[tuple[int, int, object, bool]] = []
+        self._freed: deque[tuple[int, int]] = deque(maxlen=256)
+        _arenas.add(self)
+
+    def __repr__(self) -> str:
+        return f"<HostMemory of {self.size_bytes} bytes at {self.base:#x}, {len(self._blocks)} live blocks>"
+
+    # ---------------------------------------------------------------------------- element access
+
+    def load(self, addresses: NDArray[np.uint64], dtype: DTypeLike) -> NDArray[Any]:
+        """The elements at `addresses` (any shape), as an array of that shape.
+
+        Args:
+            addresses: byte addresses, each a multiple of the element size.
+            dtype: element type; sizes that are powers of two.
+        Raises:
+            MemoryFault: the first address at fault, in flat order.
+        """
+        regions = self.regions(addresses, dtype, "read")
+        if len(regions) == 1 and regions[0].which is None:
+            window, index, _ = regions[0]
+            result = window[index]
+            return result if index.ndim else np.asarray(result)
+        result = np.empty(addresses.size, np.dtype(dtype))
+        for window, index, which in regions:
+            result[which] = window[index]
+        return result.reshape(addresses.shape)
+
+    def store(self, addresses: NDArray[np.uint64], values: NDArray[Any]) -> None:
+        """Write `values` at `addresses` (of one shape, or values that broadcast to it).
+
+        Nothing is written when any address is at fault. An address given twice gets the last value.
+
+        Raises:
+            MemoryFault: the first address at fault, in flat order.
+        """
+        regions = self.regions(addresses, values.dtype, "write")
+        if len(regions) == 1 and regions[0].which is None:
+            regions[0].window[regions[0].elements] = values
+            return
+        flat = np.broadcast_to(values, addresses.shape).reshape(-1)
+        for window, index, which in regions:
+            window[index] = flat[which]
+
+    def regions(self, addresses: NDArray[np.uint64], dtype: DTypeLike, access: Access) -> list[Region]:
+        """Where `addresses` lie, as windows and indices: for atomics and other read-modify-write.
+
+        One region (with `which` None) when one allocation, or the arena, holds them all; otherwise one per
+        allocation; no addresses give an empty window.
+
+        Raises:
+            MemoryFault: the first address at fault, in flat order.
+        """
+        dtype = np.dtype(dtype)
+        item = dtype.itemsize
+        if item == 0 or item & (item - 1):
+            raise TypeError(
+                f"elements of {item} bytes ({dtype}) cannot be accessed; use a size that is a power of two"
+            )
+        if addresses.dtype != _U64:
+            addresses = addresses.astype(np.uint64)
+        if not addresses.size:
+            return [Region(np.empty(1, dtype), addresses.astype(np.int64), None)]
+        block = self._candidate(addresses.item(0))
+        if block is not None:
+            window, base = block.window(dtype)
+            offset = np.subtract(addresses, np.uint64(base))
+            flat = offset if offset.ndim == 1 else offset.reshape(-1)
+            if (
+                np.maximum.reduce(flat) <= (window.size - 1) * item
+                and (item == 1 or not np.bitwise_or.reduce(flat) & (item - 1))
+                and block.live
+                and (block.writable or access == "read")
+            ):
+                index = np.right_shift(offset, item.bit_length() - 1)
+                return [Region(window, np.asarray(index).view(np.int64), None)]
+        return self._regions_of_many(addresses, dtype, access)
+
+    def _candidate(self, address: int) -> Block | None:
+        block = self._blocks.candidate(address)
+        if block is not None and block.start <= address < block.end:
+            return block
+        return _pinned.candidate(address)
+
+    def _regions_of_many(
+        self, addresses: NDArray[np.uint64], dtype: np.dtype[Any], access: Access
+    ) -> list[Region]:
+        item = dtype.itemsize
+        flat = addresses.reshape(-1)
+        with self._lock:
+            blocks = [*self._blocks.snapshot(), *_pinned.snapshot()]
+            blocks.sort(key=_start_of)
+            count = len(blocks)
+            starts = np.fromiter((block.start for block in blocks), np.uint64, count)
+            ends = np.fromiter((block.end for block in blocks), np.uint64, count)
+        owner = np.searchsorted(starts, flat, "right") - 1
+        bad = owner < 0
+        if count:
+            room = ends[owner] - flat  # wraps past the end of a block
+            bad |= (room > ends[owner] - starts[owner]) | (room < item)
+        bad |= (flat & np.uint64(item - 1)) != 0
+        if access == "write" and not all(block.writable for block in blocks):
+            bad |= ~np.fromiter((block.writable for block in blocks), np.bool_, count)[owner]
+        if bad.any():
+            index = int(bad.argmax())
+            raise self.fault(int(flat[index]), item, access, index=index)
+        if int(flat.min()) >= self.base and int(flat.max()) < self._end:
+            offset = addresses - np.uint64(self.base)
+            index_in_arena = np.asarray(offset >> np.uint64(item.bit_length() - 1)).view(np.int64)
+            return [Region(self._arena_as(dtype), index_in_arena, None)]
+        regions = []
+        for number in np.unique(owner).tolist():
+            which = np.flatnonzero(owner == number)
+            window, base = blocks[number].window(dtype)
+            inside = (flat[which] - np.uint64(base)) >> np.uint64(item.bit_length() - 1)
+            regions.append(Region(window, inside.view(np.int64), which))
+        return regions
+
+    def _arena_as(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        view = self._arena_views.get(dtype)
+        if view is None:
+            whole = self.size_bytes // dtype.itemsize * dtype.itemsize
+            view = self._arena_views[dtype] = self._arena[:whole].view(dtype)
+        return view
+
+    # ---------------------------------------------------------------------------- ranges
+
+    def view(self, address: int, size_bytes: int, access: Access = "read") -> NDArray[np.uint8]:
+        """A window onto live memory: `size_bytes` bytes within one allocation.
+
+        The window stays valid as memory when the allocation is freed, but is nobody's then.
+
+        Raises:
+            MemoryFault: not within one live allocation, or read-only memory and `access` is `"write"`.
+        """
+        if size_bytes < 0:
+            raise ValueError(f"a view of {size_bytes} bytes; sizes are not negative")
+        block = self._candidate(address)
+        if block is None or not block.start <= address < block.end or not block.live:
+            block = self._blocks.find(address) or _pinned.find(address)
+        if block is None or address + size_bytes > block.end or (access == "write" and not block.writable):
+            if size_bytes == 0:
+                return np.empty(0, np.uint8)
+            raise self.fault(address, size_bytes, access)
+        return block.bytes[address - block.start : address - block.start + size_bytes]
+
+    def array(
+        self,
+        address: int,
+        dtype: DTypeLike,
+        shape: Sequence[int],
+        strides_bytes: Sequence[int] | None = None,
+        access: Access = "read",
+    ) -> NDArray[Any]:
+        """A strided window onto live memory; all of its extent lies within one allocation.
+
+        Args:
+            address: of the element with index (0, ..., 0); a multiple of the dtype's alignment.
+            strides_bytes: may be 0 or negative; C-contiguous when left out.
+        Raises:
+            MemoryFault: as for `view`, or misaligned.
+        """
+        dtype = np.dtype(dtype)
+        shape = tuple(shape)
+        if strides_bytes is None:
+            strides = [dtype.itemsize] * len(shape)
+            for axis in range(len(shape) - 2, -1, -1):
+                strides[axis] = strides[axis + 1] * shape[axis + 1]
+        else:
+            strides = list(strides_bytes)
+            if len(strides) != len(shape):
+                raise ValueError(f"{len(strides)} strides for {len(shape)} axes; give one per axis")
+        if math.prod(shape) == 0:
+            return np.empty(shape, dtype)
+        spans = [stride * (extent - 1) for stride, extent in zip(strides, shape)]
+        below = sum(span for span in spans if span < 0)
+        above = sum(span for span in spans if span > 0) + dtype.itemsize
+        if any(part % dtype.alignment for part in (address, *spans)):
+            raise MemoryFault(address, dtype.itemsize, access, f"misaligned for elements of {dtype}")
+        memory = self.view(address + below, above - below, access)
+        return np.ndarray(shape, dtype, buffer=memory.data, offset=-below, strides=tuple(strides))
+
+    def fault(
+        self, address: int, size_bytes: int, access: Access, *, index: int | None = None
+    ) -> MemoryFault:
+        """The error for an access that is not allowed, with the reason looked up. Returned, not raised."""
+        with self._lock:
+            reason = self._reason(address, size_bytes, access)
+        return MemoryFault(address, size_bytes, access, reason, index=index)
+
+    def _reason(self, address: int, size_bytes: int, access: Access) -> str:
+        if 0 <= address < _NULL_PAGE:
+            return "null pointer, or an offset from one"
+        block = self._blocks.find(address) or _pinned.find(address)
+        if block is not None:
+            where = f"the {block.what} [{block.start:#x}, {block.end:#x})"
+            if address + size_bytes > block.end:
+                return f"{address + size_bytes - block.end} bytes past the end of {where}"
+            if access == "write" and not block.writable:
+                return f"{where} is read-only"
+            return f"misaligned; accesses are aligned to their size ({where})"
+        for start, end in reversed(self._freed):
+            if start <= address < end:
+                return f"freed; it was in the allocation [{start:#x}, {end:#x})"
+        nearest = min(
+            [*self._blocks.snapshot(), *_pinned.snapshot()],
+            key=lambda b: b.start - address if address < b.start else address - b.end,
+            default=None,
+        )
+        if nearest is None:
+            return "not in a live allocation; there is none"
+        if address < nearest.start:
+            side = f"begins {nearest.start - address} bytes after it"
+        else:
+            side = f"ends {address - nearest.end} bytes before it"
+        bounds = f"[{nearest.start:#x}, {nearest.end:#x})"
+        return f"out of bounds, not in a live allocation; the nearest, {bounds}, {side}"
+
+    # ---------------------------------------------------------------------------- allocation
+
+    def allocate(self, size_bytes: int, alignment: int = _GRANULE) -> int:
+        """Memory that is live at once; not cleared. Give it back with `release`.
+
+        Raises:
+            OutOfMemoryError: the arena has no free range of this size.
+        """
+        if size_bytes <= 0:
+            raise ValueError(f"an allocation of {size_bytes} bytes; sizes are positive")
+        address = self.reserve(size_bytes, alignment)
+        if address is None:
+            used = self.size_bytes - self._free.total_bytes
+            raise OutOfMemoryError(
+                f"out of memory on the host device: {size_bytes} bytes asked for, "
+                f"{used} of {self.size_bytes} in use; free tensors, or set CUDA_ASYNC_HOST_MEMORY higher",
+                size_bytes,
+                used,
+                self.size_bytes,
+            )
+        with self._lock:
+            self._immediate[address] = size_bytes
+        self.activate(address, size_bytes)
+        return address
+
+    def release(self, address: int) -> None:
+        """Free what `allocate` returned, at once."""
+        with self._lock:
+            size = self._immediate.pop(address, None)
+        if size is None:
+            raise ValueError(f"{address:#x} is not what allocate() returned, or was released already")
+        self.deactivate(address)
+        self.unreserve(address, size)
+
+    def reserve(self, size_bytes: int, alignment: int = _GRANULE) -> int | None:
+        """Take addresses out of the arena without making them live; None when nothing fits."""
+        size = _rounded(size_bytes)
+        with self._lock:
+            address = self._free.take(size, max(alignment, _GRANULE))
+            if address is not None:
+                self._touched_end = max(self._touched_end, address + size)
+        return address
+
+    def unreserve(self, address: int, size_bytes: int) -> None:
+        """Give addresses back to the arena: all or part of what `reserve` took."""
+        with self._lock:
+            self._free.add(address, _rounded(size_bytes))
+
+    @property
+    def unreserved_bytes(self) -> int:
+        """What is left of the arena, in one piece or many."""
+        return self._free.total_bytes
+
+    def activate(self, address: int, size_bytes: int) -> None:
+        """Reserved addresses become a live allocation."""
+        offset = address - self.base
+        self._blocks.add(Block(address, self._arena[offset : offset + size_bytes]))
+
+    def deactivate(self, address: int, *, poison: bool = False) -> None:
+        """The live allocation at `address` ends; accesses to it are faults from now on."""
+        block = self._blocks.remove(address)
+        if block is None:
+            raise self.fault(address, 1, "write")
+        self._freed.append((block.start, block.end))
+        if poison:
+            block.bytes.fill(0xDD)
+
+    def live_size(self, address: int) -> int | None:
+        """Size of the live allocation that starts at `address`."""
+        block = self._blocks.starting_at(address)
+        return block.end - block.start if block is not None else None
+
+    def contains(self, address: int) -> bool:
+        """Whether `address` is in the arena, live or not."""
+        return self.base <= address < self._end
+
+    def give_back_pages(self, address: int, size_bytes: int) -> None:
+        """Let the system take back the whole pages of a range that is not live. Contents are lost."""
+        if not hasattr(self._mapping, "madvise"):
+            return
+        first = -(-(address - self.base) // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = (address + size_bytes - self.base) // mmap.PAGESIZE * mmap.PAGESIZE
+        if last > first:
+            self._mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    def trim(self) -> None:
+        """Give the pages of all free addresses back to the system."""
+        with self._lock:
+            for start, size in self._free:
+                if start < self._touched_end:
+                    self.give_back_pages(start, min(size, self._touched_end - start))
+
+    # ---------------------------------------------------------------------------- foreign memory
+
+    def add_foreign(self, address: int, size_bytes: int, owner: object, *, writable: bool = True) -> None:
+        """Let the device access memory outside the arena. `owner` is kept alive until `remove_foreign`.
+
+        Ranges may overlap and be added more than once; each addition needs its removal.
+        """
+        if size_bytes <= 0:
+            raise ValueError(f"foreign memory of {size_bytes} bytes; sizes are positive")
+        if address < self._end and address + size_bytes > self.base:
+            raise ValueError(f"{address:#x} lies in the device's own memory; it needs no import")
+        with self._lock:
+            self._replace_foreign([*self._foreign, (address, size_bytes, owner, writable)])
+
+    def remove_foreign(self, address: int) -> None:
+        """Undo the last `add_foreign` at `address`."""
+        with self._lock:
+            for i in range(len(self._foreign) - 1, -1, -1):
+                if self._foreign[i][0] == address:
+                    self._replace_foreign(self._foreign[:i] + self._foreign[i + 1 :])
+                    return
+        raise ValueError(f"{address:#x} is not foreign memory, or was removed already")
+
+    def _replace_foreign(self, entries: list[tuple[int, int, object, bool]]) -> None:
+        """Blocks are the unions of overlapping ranges: an access may span two imports of one array."""
+        wanted = _united(entries)
+        present = {b.start: b for b in self._blocks.snapshot() if not self.contains(b.start)}
+        for start, block in present.items():
+            if wanted.get(start, (0, (), False))[0] != block.end or wanted[start][2] != block.writable:
+                self._blocks.remove(start)
+        for start, (end, owners, writable) in wanted.items():
+            if self._blocks.starting_at(start) is None:
+                raw = RawMemory(start, end - start, owners, writable=writable)
+                self._blocks.add(Block(start, np.asarray(raw), "foreign memory"))
+        self._foreign = entries
+
+
+def _united(entries: list[tuple[int, int, object, bool]]) -> dict[int, tuple[int, tuple[object, ...], bool]]:
+    """start -> (end, owners, writable) of the unions of ranges that overlap."""
+    united: dict[int, tuple[int, tuple[object, ...], bool]] = {}
+    start = end = -1
+    for address, size, owner, writable in sorted(entries, key=lambda entry: entry[:2]):
+        if address < end:
+            end = max(end, address + size)
+            _, owners, all_writable = united[start]
+            united[start] = (end, (*owners, owner), all_writable and writable)
+        else:
+            start, end = address, address + size
+            united[start] = (end, (owner,), writable)
+    return united
+
+
+# -------------------------------------------------------------------------------- whole process
+
+_arenas: weakref.WeakSet[HostMemory] = weakref.WeakSet()
+_pinned = BlockTable()
+
+
+def pinned_allocate(size_bytes: int) -> int:
+    """Page-aligned memory that every host device of the process can access."""
+    if size_bytes <= 0:
+        raise ValueError(f"a pinned allocation of {size_bytes} bytes; sizes are positive")
+    memory = np.frombuffer(mmap.mmap(-1, size_bytes), np.uint8)
+    _pinned.add(Block(memory.ctypes.data, memory, "pinned allocation"))
+    return int(memory.ctypes.data)
+
+
+def pinned_release(address: int) -> None:
+    """Free what `pinned_allocate` returned. The pages go when the last NumPy window onto them does."""
+    if _pinned.remove(address) is None:
+        raise ValueError(f"{address:#x} is not pinned memory, or was freed already")
+
+
+def memory_window(memory: HostMemory, address: int, size_bytes: int, access: Access) -> NDArray[np.uint8]:
+    """`memory.view`, but of any host device of the process: copies go between devices by address."""
+    if not memory.contains(address):
+        for other in list(_arenas):
+            if other.contains(address):
+                return other.view(address, size_bytes, access)
+    return memory.view(address, size_bytes, access)
+
+
+def _start_of(block: Block) -> int:
+    return block.start
+
+
+def _rounded(size_bytes: int) -> int:
+    return -(-size_bytes // _GRANULE) * _GRANULE

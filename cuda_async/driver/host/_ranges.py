@@ -1,0 +1,87 @@
+"""Free address ranges: best fit, with neighbours joined.
+
+Ranges never touch each other: adding one joins it with the free ranges that end where it starts and start
+where it ends. A list sorted by (size, start) answers "the smallest range that is large enough" by
+bisection; two dictionaries find the neighbours. Not locked: the owner holds a lock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["FreeRanges"]
+
+
+class FreeRanges:
+    """A set of disjoint, non-adjacent ranges of addresses."""
+
+    __slots__ = ("_by_size", "_size_at", "_start_of_end", "total_bytes")
+
+    def __init__(self) -> None:
+        self._by_size: list[tuple[int, int]] = []
+        self._size_at: dict[int, int] = {}
+        self._start_of_end: dict[int, int] = {}
+        self.total_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._by_size)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """(start, size) of each range, in no particular order."""
+        return iter(list(self._size_at.items()))
+
+    @property
+    def largest_bytes(self) -> int:
+        """Size of the largest range; 0 when there is none."""
+        return self._by_size[-1][0] if self._by_size else 0
+
+    def add(self, start: int, size: int) -> None:
+        """Add [start, start + size), which overlaps no free range."""
+        self.total_bytes += size
+        end = start + size
+        before = self._start_of_end.get(start)
+        if before is not None:
+            self._remove(before, start - before)
+            start = before
+        after = self._size_at.get(end)
+        if after is not None:
+            self._remove(end, after)
+            end += after
+        self._insert(start, end - start)
+
+    def take(self, size: int, alignment: int = 1) -> int | None:
+        """Cut `size` bytes from the start of the smallest range that fits; None when nothing does."""
+        position = bisect_left(self._by_size, (size, 0))
+        while position < len(self._by_size):
+            have, start = self._by_size[position]
+            padding = -start % alignment
+            if padding + size <= have:
+                self._remove(start, have)
+                self.total_bytes -= size
+                if padding:
+                    self._insert(start, padding)
+                if padding + size < have:
+                    self._insert(start + padding + size, have - padding - size)
+                return start + padding
+            position += 1
+        return None
+
+    def take_range(self, start: int, size: int) -> None:
+        """Remove exactly the free range [start, start + size)."""
+        assert self._size_at[start] == size
+        self._remove(start, size)
+        self.total_bytes -= size
+
+    def _insert(self, start: int, size: int) -> None:
+        insort(self._by_size, (size, start))
+        self._size_at[start] = size
+        self._start_of_end[start + size] = start
+
+    def _remove(self, start: int, size: int) -> None:
+        del self._by_size[bisect_left(self._by_size, (size, start))]
+        del self._size_at[start]
+        del self._start_of_end[start + size]

@@ -1,0 +1,312 @@
+"""The host device's address space: element access, views, allocation, foreign memory."""
+
+import gc
+import itertools
+import weakref
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cuda_async.driver.host import HostMemory
+from cuda_async.driver.host._memory import memory_window, pinned_allocate, pinned_release
+from cuda_async.errors import ContextError, MemoryFault, OutOfMemoryError
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def memory():
+    return HostMemory(16 * MIB)
+
+
+def addresses(base, count, step=4):
+    return np.uint64(base) + np.arange(count, dtype=np.uint64) * np.uint64(step)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["u1", "i2", "f2", "f4", "i8", "f8", "c8", "c16", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
+)
+def test_store_then_load_round_trips(memory, dtype):
+    dtype = np.dtype(dtype)
+    values = np.random.default_rng(1).integers(0, 100, 50).astype(dtype)
+    where = addresses(memory.allocate(50 * dtype.itemsize), 50, dtype.itemsize)
+    memory.store(where[::-1], values)
+    np.testing.assert_array_equal(memory.load(where.reshape(5, 10), dtype), values[::-1].reshape(5, 10))
+
+
+def test_numpy_sees_the_same_memory(memory):
+    address = memory.allocate(64)
+    view = memory.array(address, "i4", (4, 4))
+    memory.store(addresses(address, 16), np.arange(16, dtype="i4"))
+    assert view.ctypes.data == address
+    np.testing.assert_array_equal(view, np.arange(16).reshape(4, 4))
+
+
+def test_scalar_and_empty_addresses(memory):
+    address = memory.allocate(8)
+    memory.store(np.array(address, np.uint64), np.array(7, "i4"))
+    assert memory.load(np.array(address, np.uint64), "i4").shape == ()
+    assert memory.load(np.array(address, np.uint64), "i4") == 7
+    assert memory.load(np.empty((3, 0), np.uint64), "i4").shape == (3, 0)
+    memory.store(np.empty(0, np.uint64), np.empty(0, "i4"))
+
+
+def test_last_of_duplicates_is_stored(memory):
+    address = memory.allocate(8)
+    memory.store(np.full(100, address, np.uint64), np.arange(100, dtype="i4"))
+    assert memory.view(address, 4).view("i4")[0] == 99
+
+
+def test_access_spans_several_allocations(memory):
+    bases = [memory.allocate(4 * n) for n in (3, 100, 7)]
+    where = np.concatenate([addresses(base, 3) for base in bases])
+    mixed = np.random.default_rng(2).permutation(where)
+    memory.store(mixed, np.arange(9, dtype="i4"))
+    np.testing.assert_array_equal(memory.load(mixed, "i4"), np.arange(9))
+    for base in bases:
+        np.testing.assert_array_equal(
+            memory.view(base, 12).view("i4"), [np.flatnonzero(mixed == a)[0] for a in addresses(base, 3)]
+        )
+
+
+@pytest.mark.parametrize("size", [4, 1000, 4096])
+@pytest.mark.parametrize("access", ["read", "write"])
+def test_one_past_the_end_is_a_fault(memory, size, access):
+    """Bounds are those asked for, not those rounded up to 256."""
+    address = memory.allocate(size)
+    where = addresses(address, size // 4 + 1)
+    with pytest.raises(MemoryFault, match="out of bounds") as caught:
+        memory.load(where, "i4") if access == "read" else memory.store(where, where.astype("i4"))
+    fault = caught.value
+    assert (fault.address, fault.size_bytes, fault.access) == (address + size, 4, access)
+    assert fault.index == size // 4
+
+
+def test_faulting_store_writes_nothing(memory):
+    address = memory.allocate(16)
+    memory.view(address, 16)[:] = 5
+    with pytest.raises(MemoryFault):
+        memory.store(addresses(address, 5), np.zeros(5, "i4"))
+    assert (memory.view(address, 16) == 5).all()
+
+
+@pytest.mark.parametrize(
+    ("shift", "reason"),
+    [(2, "misaligned"), (-4, "out of bounds"), (10, "misaligned"), (1 << 40, "out of bounds")],
+)
+def test_fault_says_why(memory, shift, reason):
+    address = memory.allocate(16)
+    with pytest.raises(MemoryFault, match=reason):
+        memory.load(np.array([address + shift], np.uint64), "i4")
+
+
+def test_element_across_the_end_is_a_fault(memory):
+    address = memory.allocate(12)
+    with pytest.raises(MemoryFault, match="4 bytes past the end"):
+        memory.load(addresses(address, 2, 8), "i8")
+
+
+@pytest.mark.parametrize("address", [0, 8, 4092])
+def test_null_pointers_are_named(memory, address):
+    memory.allocate(16)
+    with pytest.raises(MemoryFault, match="null pointer"):
+        memory.load(np.array([address], np.uint64), "i4")
+
+
+def test_released_memory_is_a_fault(memory):
+    address = memory.allocate(64)
+    memory.release(address)
+    for use in (lambda: memory.load(addresses(address, 2), "i4"), lambda: memory.view(address, 4)):
+        with pytest.raises(MemoryFault, match="freed"):
+            use()
+    with pytest.raises(ValueError, match="released already"):
+        memory.release(address)
+
+
+def test_access_before_activation_is_a_fault(memory):
+    address = memory.reserve(64)
+    with pytest.raises(MemoryFault):
+        memory.load(addresses(address, 2), "i4")
+    memory.activate(address, 8)
+    memory.load(addresses(address, 2), "i4")
+    memory.deactivate(address)
+    with pytest.raises(MemoryFault):
+        memory.load(addresses(address, 2), "i4")
+
+
+def test_poisoned_memory_reads_0xdd(memory):
+    address = memory.reserve(64)
+    memory.activate(address, 64)
+    view = memory.view(address, 64)
+    memory.deactivate(address, poison=True)
+    assert (view == 0xDD).all()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "u1"])
+def test_strided_arrays(memory, dtype):
+    address = memory.allocate(24 * 4)
+    memory.array(address, "f4", (24,))[:] = np.arange(24)
+    columns = memory.array(address + 4, "f4", (4, 3), (24, 8))
+    np.testing.assert_array_equal(columns, np.arange(24).reshape(4, 6)[:, 1::2])
+    backwards = memory.array(address + 23 * 4, "f4", (24,), (-4,))
+    np.testing.assert_array_equal(backwards, np.arange(24)[::-1])
+    assert memory.array(address, "f4", (3, 4), (0, 4)).tolist() == [[0, 1, 2, 3]] * 3
+    assert memory.array(0, "f4", (3, 0)).shape == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("shift", "shape", "strides"),
+    [(0, (25,), None), (0, (2, 13), (48, 4)), (0, (2,), (-4,)), (96, (1,), None), (2, (3,), None)],
+)
+def test_strided_arrays_are_bounds_checked(memory, shift, shape, strides):
+    address = memory.allocate(96)
+    with pytest.raises(MemoryFault):
+        memory.array(address + shift, "f4", shape, strides)
+
+
+def test_allocations_are_aligned_and_disjoint(memory):
+    blocks = [(memory.allocate(size, alignment), size) for size in (1, 300, 4000) for alignment in (16, 4096)]
+    for (address, _), alignment in zip(blocks, [256, 4096] * 3):
+        assert address % alignment == 0
+    ordered = sorted(blocks)
+    assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(ordered))
+
+
+def test_out_of_memory_tells_sizes(memory):
+    memory.allocate(10 * MIB)
+    with pytest.raises(OutOfMemoryError, match="CUDA_ASYNC_HOST_MEMORY") as caught:
+        memory.allocate(7 * MIB)
+    error = caught.value
+    assert (error.requested_bytes, error.used_bytes, error.limit_bytes) == (7 * MIB, 10 * MIB, 16 * MIB)
+
+
+def test_trim_gives_pages_back(memory):
+    address = memory.allocate(8 * MIB)
+    memory.view(address, 8 * MIB)[:] = 1
+    memory.release(address)
+    memory.trim()
+    address = memory.allocate(8 * MIB)
+    assert not memory.view(address, 8 * MIB).any()
+
+
+@given(st.lists(st.tuples(st.integers(1, 5000), st.booleans()), max_size=60), st.randoms())
+@settings(max_examples=50, deadline=None)
+def test_random_allocations_never_overlap_and_all_comes_back(steps, random):
+    memory = HostMemory(1 * MIB)
+    live = {}
+    for size, free in steps:
+        if free and live:
+            memory.release(live.pop(random.choice(list(live)))[0])
+        address = memory.allocate(size)
+        assert all(address + size <= a or a + s <= address for a, s in live.values())
+        live[address] = (address, size)
+    for address in live:
+        memory.release(address)
+    assert memory.unreserved_bytes == 1 * MIB
+    assert memory.reserve(1 * MIB) is not None
+
+
+def test_foreign_memory_is_accessible_until_removed(memory):
+    array = np.arange(10, dtype="f8")
+    address = array.ctypes.data
+    with pytest.raises(MemoryFault):
+        memory.load(addresses(address, 10, 8), "f8")
+    memory.add_foreign(address, 80, array)
+    np.testing.assert_array_equal(memory.load(addresses(address, 10, 8), "f8"), array)
+    memory.store(addresses(address, 2, 8), np.array([5.0, 6.0]))
+    assert array[:2].tolist() == [5, 6]
+    memory.remove_foreign(address)
+    with pytest.raises(MemoryFault):
+        memory.view(address, 8)
+    with pytest.raises(ValueError, match="not foreign memory"):
+        memory.remove_foreign(address)
+
+
+def test_foreign_and_own_memory_in_one_access(memory):
+    array = np.arange(4, dtype="i4")
+    memory.add_foreign(array.ctypes.data, 16, array)
+    own = memory.allocate(16)
+    memory.array(own, "i4", (4,))[:] = [10, 11, 12, 13]
+    where = np.stack([addresses(own, 4), addresses(array.ctypes.data, 4)])
+    np.testing.assert_array_equal(memory.load(where, "i4"), [[10, 11, 12, 13], [0, 1, 2, 3]])
+    memory.store(where, np.arange(8, dtype="i4").reshape(2, 4))
+    assert array.tolist() == [4, 5, 6, 7]
+
+
+def test_overlapping_imports_of_one_array(memory):
+    array = np.arange(100, dtype="i4")
+    memory.add_foreign(array.ctypes.data, 400, array)
+    memory.add_foreign(array[50:].ctypes.data, 200, array)
+    memory.remove_foreign(array.ctypes.data)
+    assert memory.view(array[50:].ctypes.data, 200).view("i4").tolist() == list(range(50, 100))
+    with pytest.raises(MemoryFault):
+        memory.view(array.ctypes.data, 4)
+
+
+def test_read_only_foreign_memory(memory):
+    array = np.arange(4, dtype="i4")
+    array.flags.writeable = False
+    memory.add_foreign(array.ctypes.data, 16, array, writable=False)
+    assert memory.load(addresses(array.ctypes.data, 4), "i4").tolist() == [0, 1, 2, 3]
+    with pytest.raises(MemoryFault, match="read-only"):
+        memory.store(addresses(array.ctypes.data, 4), np.zeros(4, "i4"))
+    with pytest.raises(MemoryFault, match="read-only"):
+        memory.view(array.ctypes.data, 4, "write")
+
+
+def test_foreign_owner_lives_until_removed(memory):
+    class Owner:
+        pass
+
+    array, owner = np.zeros(4), Owner()
+    alive = weakref.ref(owner)
+    memory.add_foreign(array.ctypes.data, 32, owner)
+    del owner
+    gc.collect()
+    assert alive() is not None
+    memory.remove_foreign(array.ctypes.data)
+    gc.collect()
+    assert alive() is None
+
+
+def test_pinned_memory_is_shared_by_devices(memory):
+    address = pinned_allocate(100)
+    memory.store(addresses(address, 25), np.arange(25, dtype="i4"))
+    assert HostMemory(MIB).load(addresses(address, 25), "i4").tolist() == list(range(25))
+    pinned_release(address)
+    with pytest.raises(MemoryFault):
+        memory.view(address, 4)
+
+
+def test_windows_reach_other_devices(memory):
+    other = HostMemory(MIB)
+    address = other.allocate(16)
+    memory_window(memory, address, 16, "write")[:] = 3
+    assert (other.view(address, 16) == 3).all()
+    with pytest.raises(MemoryFault):
+        memory.view(address, 16)
+
+
+def test_memory_size_from_the_environment(monkeypatch):
+    monkeypatch.setenv("CUDA_ASYNC_HOST_MEMORY", "3MiB")
+    assert HostMemory().size_bytes == 3 * MIB
+    monkeypatch.setenv("CUDA_ASYNC_HOST_MEMORY", "lots")
+    with pytest.raises(ContextError, match="CUDA_ASYNC_HOST_MEMORY"):
+        HostMemory()
+    monkeypatch.setenv("CUDA_ASYNC_HOST_MEMORY", "1000000T")
+    with pytest.raises(ContextError, match="cannot map"):
+        HostMemory()
+
+
+def test_default_memory_is_not_committed(monkeypatch):
+    monkeypatch.delenv("CUDA_ASYNC_HOST_MEMORY", raising=False)
+    memories = [HostMemory() for _ in range(4)]
+    assert all(memory.size_bytes >= 64 * MIB for memory in memories)
+
+
+def test_odd_element_sizes_are_refused(memory):
+    with pytest.raises(TypeError, match="power of two"):
+        memory.load(np.array([memory.allocate(16)], np.uint64), np.dtype([("a", "i2"), ("b", "u1")]))
