@@ -267,9 +267,7 @@ class Driver(Protocol):
         """`dst` is pinned. Hot."""
         ...
 
-    def copy_device_to_device_async(
-        self, dst: int, src: int, size_bytes: int, stream: StreamHandle
-    ) -> None:
+    def copy_device_to_device_async(self, dst: int, src: int, size_bytes: int, stream: StreamHandle) -> None:
         """Hot."""
         ...
 
@@ -305,9 +303,7 @@ class Driver(Protocol):
         """
         ...
 
-    def convert_prepare(
-        self, dst_dtype: np.dtype[np.generic], src_dtype: np.dtype[np.generic]
-    ) -> None: ...
+    def convert_prepare(self, dst_dtype: np.dtype[np.generic], src_dtype: np.dtype[np.generic]) -> None: ...
 
     # -- modules
     def module_load(self, image: bytes | HostImage, name: str = "") -> ModuleHandle:
