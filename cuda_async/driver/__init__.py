@@ -2,3 +2,39 @@
 
 `_protocol.py` is the interface; `cuda/` talks to the CUDA driver; `host/` is the simulated device.
 """
+
+from ._arguments import ArgumentBlock
+from ._protocol import (
+    DeviceLimits,
+    DeviceProperties,
+    Driver,
+    EventHandle,
+    FunctionHandle,
+    FunctionInfo,
+    HostFunction,
+    HostImage,
+    HostLaunch,
+    ModuleHandle,
+    ParameterInfo,
+    ParameterKind,
+    PoolStatistics,
+    StreamHandle,
+)
+
+__all__ = [
+    "ArgumentBlock",
+    "DeviceLimits",
+    "DeviceProperties",
+    "Driver",
+    "EventHandle",
+    "FunctionHandle",
+    "FunctionInfo",
+    "HostFunction",
+    "HostImage",
+    "HostLaunch",
+    "ModuleHandle",
+    "ParameterInfo",
+    "ParameterKind",
+    "PoolStatistics",
+    "StreamHandle",
+]

@@ -1,0 +1,58 @@
+"""`read(t)` and `mut(t)`: saying out loud what a launch does to its operands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._tensor import Tensor
+
+__all__ = ["Mut", "Read", "mut", "read"]
+
+
+class Read:
+    """An operand that the kernel only reads. Made by `read(tensor)`."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __repr__(self) -> str:
+        return f"read({self.tensor!r})"
+
+
+class Mut:
+    """An operand the kernel has to itself and may write. Made by `mut(tensor)`."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __repr__(self) -> str:
+        return f"mut({self.tensor!r})"
+
+
+def _checked(tensor: object, name: str) -> Tensor:
+    from ._tensor import Tensor
+
+    if not isinstance(tensor, Tensor):
+        raise TypeError(
+            f"{name}() takes a Tensor, got {type(tensor).__name__}; "
+            "await a DeviceOp first (or use .then), and bring an array over with from_host()"
+        )
+    return tensor
+
+
+def read(tensor: Tensor) -> Read:
+    """Pass `tensor` to a kernel that only reads it; other launches may read it at the same time."""
+    return Read(_checked(tensor, "read"))
+
+
+def mut(tensor: Tensor) -> Mut:
+    """Pass `tensor` to a kernel that may write it, exclusively and whole.
+
+    That the kernel's own threads do not write over each other is the kernel's business.
+    """
+    return Mut(_checked(tensor, "mut"))

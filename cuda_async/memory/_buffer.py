@@ -1,0 +1,84 @@
+"""`Buffer`: a piece of device memory with an owner, an address and its last uses.
+
+Ownership. Owned memory is freed behind its last use when the buffer's last reference goes: the finalizer,
+which may run on any thread at any moment, only appends a note to the device's reaper. Borrowed memory keeps
+its owner alive, and every submission that uses it keeps the buffer alive until the device has passed it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ClosedError
+from ._usage import Usage
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from ..scheduling import Device
+
+__all__ = ["Buffer", "FreeNote"]
+
+
+class FreeNote:
+    """What a finalizer leaves behind: the memory to free, and what must come first."""
+
+    __slots__ = ("address", "size_bytes", "usage")
+
+    def __init__(self, address: int, size_bytes: int, usage: Usage) -> None:
+        self.address = address
+        self.size_bytes = size_bytes
+        self.usage = usage
+
+
+class Buffer:
+    """`size_bytes` of device memory at `address`.
+
+    Attributes:
+        device: where the memory is.
+        owner: what keeps borrowed memory alive; None for memory of the device's own pool.
+        retained_on_use: submissions must keep this object alive until the device has passed them.
+    """
+
+    __slots__ = ("__weakref__", "_notes", "address", "device", "owner", "retained_on_use", "size_bytes", "usage")
+
+    def __init__(
+        self,
+        device: Device,
+        address: int,
+        size_bytes: int,
+        usage: Usage,
+        *,
+        notes: deque[FreeNote] | None = None,
+        owner: Any = None,  # any object at all: it is only kept
+    ) -> None:
+        self.device = device
+        self.address = address
+        self.size_bytes = size_bytes
+        self.usage = usage
+        self.owner = owner
+        self.retained_on_use = owner is not None
+        self._notes = notes
+
+    @property
+    def is_freed(self) -> bool:
+        """True after `free()`."""
+        return self.address < 0
+
+    def check_usable(self) -> None:
+        """Raises `ClosedError` when the memory was freed explicitly."""
+        if self.address < 0:
+            raise ClosedError("this tensor's memory was freed; keep the tensor, or allocate a new one")
+
+    def free(self) -> None:
+        """Free now, in stream order behind the last use, whoever else still refers to this buffer."""
+        notes, self._notes = self._notes, None
+        if notes is not None:
+            notes.append(FreeNote(self.address, self.size_bytes, self.usage))
+        self.owner = None
+        self.address = -1
+
+    def __del__(self) -> None:
+        notes = self._notes
+        if notes is not None:
+            notes.append(FreeNote(self.address, self.size_bytes, self.usage))

@@ -1,0 +1,127 @@
+"""Element types: NumPy dtypes, with `ml_dtypes` for the ones NumPy lacks.
+
+A dtype is always a `numpy.dtype`; `as_dtype` takes whatever a caller would write for one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+
+__all__ = [
+    "DTYPES",
+    "DType",
+    "as_dtype",
+    "bfloat16",
+    "bool_",
+    "fill_pattern",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+]
+
+# np.dtype is generic over a scalar type that depends on the value here.
+DType = np.dtype[Any]
+
+bool_: DType = np.dtype(np.bool_)
+int8: DType = np.dtype(np.int8)
+int16: DType = np.dtype(np.int16)
+int32: DType = np.dtype(np.int32)
+int64: DType = np.dtype(np.int64)
+uint8: DType = np.dtype(np.uint8)
+uint16: DType = np.dtype(np.uint16)
+uint32: DType = np.dtype(np.uint32)
+uint64: DType = np.dtype(np.uint64)
+float16: DType = np.dtype(np.float16)
+bfloat16: DType = np.dtype(ml_dtypes.bfloat16)
+float32: DType = np.dtype(np.float32)
+float64: DType = np.dtype(np.float64)
+float8_e4m3fn: DType = np.dtype(ml_dtypes.float8_e4m3fn)
+float8_e5m2: DType = np.dtype(ml_dtypes.float8_e5m2)
+
+DTYPES: dict[str, DType] = {
+    d.name: d
+    for d in (
+        bool_,
+        int8,
+        int16,
+        int32,
+        int64,
+        uint8,
+        uint16,
+        uint32,
+        uint64,
+        float16,
+        bfloat16,
+        float32,
+        float64,
+        float8_e4m3fn,
+        float8_e5m2,
+    )
+}
+"""Every supported element type by its name."""
+
+_CACHE: dict[object, DType] = {d: d for d in DTYPES.values()}
+
+
+def as_dtype(dtype: object) -> DType:
+    """The supported `numpy.dtype` meant by `dtype`: a dtype, a scalar type, or a name such as `"bfloat16"`.
+
+    Raises:
+        TypeError: not an element type of this package; the message lists them.
+    """
+    try:
+        return _CACHE[dtype]
+    except (KeyError, TypeError):
+        pass
+    found: DType | None = None
+    if isinstance(dtype, str) and dtype in DTYPES:
+        found = DTYPES[dtype]
+    else:
+        try:
+            candidate = np.dtype(dtype)  # type: ignore[call-overload]  # any object is tried
+        except TypeError:
+            candidate = None
+        if candidate is not None:
+            if not candidate.isnative:
+                raise TypeError(
+                    f"{dtype!r} is not in this machine's byte order; convert it with .astype(dtype.newbyteorder('='))"
+                )
+            found = DTYPES.get(candidate.name)
+    if found is None:
+        raise TypeError(f"{dtype!r} is not a supported element type; these are: {', '.join(DTYPES)}")
+    if isinstance(dtype, (str, type, np.dtype)):
+        _CACHE[dtype] = found
+    return found
+
+
+def fill_pattern(value: object, dtype: DType) -> bytes:
+    """The bytes of one element holding `value`.
+
+    Raises:
+        OverflowError: an int that `dtype` cannot hold, naming both.
+        TypeError: not a number.
+    """
+    if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_)) and dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        if not info.min <= int(value) <= info.max:
+            raise OverflowError(f"{value} does not fit {dtype.name} ({info.min} to {info.max})")
+    if not isinstance(value, (bool, int, float, np.generic)):
+        raise TypeError(f"expected a number for {dtype.name}, got {type(value).__name__}")
+    with np.errstate(over="ignore"):
+        return np.asarray(value).astype(dtype).tobytes()
+
+

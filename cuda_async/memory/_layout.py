@@ -1,0 +1,212 @@
+"""Shapes and strides as plain tuples; strides are in elements.
+
+Every function checks what it is given and says what was expected; none touches a device.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "as_shape",
+    "contiguous_strides",
+    "extent",
+    "index_view",
+    "is_contiguous",
+    "permuted",
+    "reshaped",
+]
+
+Shape = tuple[int, ...]
+_MAX_ELEMENTS = 2**62
+
+
+def as_shape(shape: object) -> Shape:
+    """`shape` as a tuple of ints >= 0: an int, or a sequence of ints (NumPy ints too).
+
+    Raises:
+        TypeError: a dimension is no integer. ValueError: negative, or more than 2**62 elements.
+    """
+    dims: Sequence[object]
+    if isinstance(shape, (int,)) or hasattr(shape, "__index__"):
+        dims = (shape,)
+    elif isinstance(shape, (str, bytes)):
+        raise TypeError(f"a shape is an int or a sequence of ints, got {shape!r}")
+    else:
+        try:
+            dims = tuple(shape)  # type: ignore[call-overload]  # any object is tried
+        except TypeError:
+            raise TypeError(f"a shape is an int or a sequence of ints, got {shape!r}") from None
+    result = []
+    for axis, dim in enumerate(dims):
+        try:
+            size = operator.index(dim)  # type: ignore[arg-type]
+        except TypeError:
+            raise TypeError(f"shape axis {axis} is {dim!r}; expected an integer") from None
+        if size < 0:
+            raise ValueError(f"shape axis {axis} is {size}; dimensions cannot be negative")
+        result.append(size)
+    if math.prod(result) > _MAX_ELEMENTS:
+        raise ValueError(f"shape {tuple(result)} has more than 2**62 elements")
+    return tuple(result)
+
+
+def contiguous_strides(shape: Shape) -> Shape:
+    """Row-major strides; zero-sized axes count as 1, as in NumPy."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(1, shape[axis + 1])
+    return tuple(strides)
+
+
+def is_contiguous(shape: Shape, strides: Shape) -> bool:
+    """Row-major without gaps. Axes of size 1 may have any stride; an empty array is contiguous."""
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if size == 0:
+            return True
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def extent(shape: Shape, strides: Shape) -> tuple[int, int]:
+    """(lowest, one past the highest) element reached, relative to the first element; (0, 0) when empty."""
+    low, high = 0, 1
+    for size, stride in zip(shape, strides):
+        if size == 0:
+            return 0, 0
+        if stride < 0:
+            low += (size - 1) * stride
+        else:
+            high += (size - 1) * stride
+    return low, high
+
+
+def reshaped(shape: Shape, strides: Shape, new: object) -> tuple[Shape, Shape]:
+    """Shape and strides of a view of the same elements in row-major order; one axis may be -1.
+
+    Raises:
+        ValueError: another number of elements, or no such view exists without a copy.
+    """
+    total = math.prod(shape)
+    dims = list(new) if isinstance(new, (tuple, list)) else [new]
+    wild = [i for i, d in enumerate(dims) if d == -1]
+    if len(wild) > 1:
+        raise ValueError(f"only one axis may be -1, got {tuple(dims)}")
+    if wild:
+        rest = math.prod(as_shape([d for d in dims if d != -1]))
+        if rest == 0 or total % rest:
+            raise ValueError(f"cannot reshape {shape} ({total} elements) to {tuple(dims)}")
+        dims[wild[0]] = total // rest
+    target = as_shape(dims)
+    if math.prod(target) != total:
+        raise ValueError(
+            f"cannot reshape {shape} ({total} elements) to {target} ({math.prod(target)} elements)"
+        )
+    if is_contiguous(shape, strides):
+        return target, contiguous_strides(target)
+    # Walk both shapes in groups of equal element count; a group must be evenly strided.
+    old = [(n, s) for n, s in zip(shape, strides) if n != 1]
+    result: list[int] = []
+    i = 0
+    j = 0
+    while j < len(target):
+        if target[j] == 1:
+            result.append(1)
+            j += 1
+            continue
+        group_old, group_new = [old[i]], [target[j]]
+        i, j = i + 1, j + 1
+        count_old, count_new = group_old[0][0], group_new[0]
+        while count_old != count_new:
+            if count_old < count_new:
+                group_old.append(old[i])
+                count_old *= old[i][0]
+                i += 1
+            else:
+                group_new.append(target[j])
+                count_new *= target[j]
+                j += 1
+        for (_, outer), (size, inner) in zip(group_old, group_old[1:]):
+            if outer != size * inner:
+                raise ValueError(
+                    f"cannot view shape {shape} with strides {strides} as {target} without a copy; "
+                    "make it contiguous first with ca.copy(tensor)"
+                )
+        step = group_old[-1][1]
+        steps = []
+        for size in reversed(group_new):
+            steps.append(step)
+            step *= size
+        result.extend(reversed(steps))
+    return target, tuple(result)
+
+
+def permuted(shape: Shape, strides: Shape, axes: Sequence[int]) -> tuple[Shape, Shape]:
+    """Axes in another order, as `numpy.transpose`.
+
+    Raises:
+        ValueError: `axes` is not a permutation of all axes.
+    """
+    rank = len(shape)
+    order = [operator.index(a) for a in axes]
+    normal = [a + rank if a < 0 else a for a in order]
+    if sorted(normal) != list(range(rank)):
+        raise ValueError(f"axes {tuple(axes)} are not a permutation of 0 to {rank - 1}")
+    return tuple(shape[a] for a in normal), tuple(strides[a] for a in normal)
+
+
+def index_view(shape: Shape, strides: Shape, key: object) -> tuple[int, Shape, Shape]:
+    """(offset in elements, shape, strides) of basic indexing: ints, slices, `...` and `None`.
+
+    Raises:
+        IndexError: too many indices or an int out of range. TypeError: any other kind of index.
+    """
+    items = list(key) if isinstance(key, tuple) else [key]
+    if sum(item is Ellipsis for item in items) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    used = sum(item is not None and item is not Ellipsis for item in items)
+    if used > len(shape):
+        raise IndexError(f"too many indices: {used} for a tensor of rank {len(shape)}")
+    fill = [slice(None)] * (len(shape) - used)
+    if Ellipsis in [i for i in items if i is Ellipsis]:
+        at = next(n for n, item in enumerate(items) if item is Ellipsis)
+        items[at : at + 1] = fill
+    else:
+        items.extend(fill)
+    offset = 0
+    new_shape: list[int] = []
+    new_strides: list[int] = []
+    axis = 0
+    for item in items:
+        if item is None:
+            new_shape.append(1)
+            new_strides.append(0)
+            continue
+        size, stride = shape[axis], strides[axis]
+        if isinstance(item, slice):
+            start, stop, step = item.indices(size)
+            count = len(range(start, stop, step))
+            offset += start * stride if count else 0
+            new_shape.append(count)
+            new_strides.append(stride * step)
+        else:
+            if isinstance(item, bool) or not hasattr(item, "__index__"):
+                raise TypeError(
+                    f"index {item!r} on axis {axis}: tensors take ints, slices, ... and None; "
+                    "gather other elements with a kernel"
+                )
+            position = operator.index(item)
+            if not -size <= position < size:
+                raise IndexError(f"index {position} is out of bounds for axis {axis} with size {size}")
+            offset += (position + size if position < 0 else position) * stride
+        axis += 1
+    return offset, tuple(new_shape), tuple(new_strides)

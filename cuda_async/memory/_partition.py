@@ -1,0 +1,105 @@
+"""Partitions: a tensor as disjoint tiles, one per tile block of a launch.
+
+A partition is an exclusive operand: each tile block writes only its own tile, so stores cannot race.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import _layout
+
+if TYPE_CHECKING:
+    from ._tensor import Tensor
+
+__all__ = ["MappedPartition", "Partition"]
+
+MAX_GRID_AXES = 3
+"""A launch grid has axes x, y and z; tensor axis 0 goes to x, 1 to y, 2 to z."""
+
+
+class Partition:
+    """`tensor` cut into tiles of `tile_shape`; tiles at the far edges may be partial.
+
+    Attributes:
+        tensor: the memory, whole.
+        tile_shape: elements per tile and axis.
+        grid: tiles per axis, rounded up.
+        prefix: the launch grid may be smaller than `grid`; tiles it does not reach keep their contents.
+    """
+
+    __slots__ = ("grid", "prefix", "tensor", "tile_shape")
+
+    def __init__(self, tensor: Tensor, tile_shape: object, *, prefix: bool = False) -> None:
+        shape = _layout.as_shape(tile_shape)
+        if len(shape) != len(tensor.shape):
+            raise ValueError(
+                f"tile shape {shape} has {len(shape)} axes, the tensor has {len(tensor.shape)} {tensor.shape}"
+            )
+        if not 1 <= len(shape) <= MAX_GRID_AXES:
+            raise ValueError(
+                f"partitions have 1 to {MAX_GRID_AXES} axes, because a grid has; the tensor has {len(shape)}: "
+                "reshape it, or pass it with mut()"
+            )
+        if 0 in shape:
+            raise ValueError(f"tile shape {shape} has an empty axis; tiles have at least one element")
+        self.tensor = tensor
+        self.tile_shape = shape
+        self.prefix = prefix
+        self.grid: tuple[int, ...] = tuple(-(-n // t) for n, t in zip(tensor.shape, shape))
+
+    def unpartition(self) -> Tensor:
+        """The tensor again."""
+        return self.tensor
+
+    def map(self, map_shape: object, tile_blocks: int) -> MappedPartition:
+        """For persistent kernels: `tile_blocks` tile blocks walk all tiles in groups of `map_shape`.
+
+        Args:
+            map_shape: tiles per group and axis; the order of a walk, so it decides cache reuse.
+            tile_blocks: how many tile blocks are launched, 1 to the number of tiles.
+        Raises:
+            ValueError: another rank, an empty axis, or a number of blocks outside that range.
+        """
+        return MappedPartition(self, map_shape, tile_blocks)
+
+    def __repr__(self) -> str:
+        kind = ", prefix" if self.prefix else ""
+        return f"Partition({self.tensor!r}, tiles of {self.tile_shape}, grid {self.grid}{kind})"
+
+
+class MappedPartition:
+    """A partition whose tiles are walked by a fixed number of tile blocks.
+
+    Attributes:
+        partition: the tiles. map_shape: tiles per group. tile_blocks: blocks of the launch.
+    """
+
+    __slots__ = ("map_shape", "partition", "tile_blocks")
+
+    def __init__(self, partition: Partition, map_shape: object, tile_blocks: int) -> None:
+        shape = _layout.as_shape(map_shape)
+        if partition.prefix:
+            raise ValueError("a prefix partition cannot be mapped: a walk covers every tile")
+        if len(shape) != len(partition.grid) or 0 in shape:
+            raise ValueError(f"map shape {shape} must have {len(partition.grid)} axes, each at least 1")
+        total = 1
+        for n in partition.grid:
+            total *= n
+        if not 1 <= tile_blocks <= max(1, total):
+            raise ValueError(f"tile_blocks is {tile_blocks}; expected 1 to the number of tiles, {total}")
+        self.partition = partition
+        self.map_shape = shape
+        self.tile_blocks = tile_blocks
+
+    @property
+    def tensor(self) -> Tensor:
+        """The memory, whole."""
+        return self.partition.tensor
+
+    def unpartition(self) -> Tensor:
+        """The tensor again."""
+        return self.partition.tensor
+
+    def __repr__(self) -> str:
+        return f"MappedPartition({self.partition!r}, map {self.map_shape}, {self.tile_blocks} blocks)"

@@ -1,0 +1,96 @@
+"""Page-locked staging memory, cached in power-of-two sizes.
+
+The driver copies asynchronously only from and to pinned memory, and allocating it takes milliseconds, so
+blocks are kept. A `PinnedBlock` goes back to its pool when its last reference goes: submissions hold one
+until the device has passed the copy, and a NumPy array made on it holds one as its base.
+
+The finalizer may run on any thread at any moment, so it only appends to a deque.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..driver import Driver
+
+__all__ = ["PinnedBlock", "PinnedPool"]
+
+SMALLEST_BYTES = 4096
+SLAB_BYTES = 1 << 20
+"""Small blocks are cut from slabs of this size: one driver call serves many."""
+
+
+class PinnedBlock:
+    """`capacity_bytes` of pinned memory at `address`."""
+
+    __slots__ = ("__weakref__", "_pool", "address", "capacity_bytes")
+
+    def __init__(self, pool: PinnedPool, address: int, capacity_bytes: int) -> None:
+        self._pool = pool
+        self.address = address
+        self.capacity_bytes = capacity_bytes
+
+    def __del__(self) -> None:
+        self._pool._returned.append((self.capacity_bytes, self.address))
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """A NumPy array on this memory; it keeps the block alive."""
+        size = dtype.itemsize
+        for n in shape:
+            size *= n
+        raw = (ctypes.c_ubyte * size).from_address(self.address)
+        raw._block = self  # type: ignore[attr-defined]  # ctypes arrays carry attributes
+        return np.frombuffer(raw, dtype=dtype).reshape(shape) if size else np.empty(shape, dtype)
+
+
+class PinnedPool:
+    """The pinned memory of one device's driver."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._lock = threading.Lock()
+        self._free: dict[int, list[int]] = {}
+        self._returned: deque[tuple[int, int]] = deque()
+        self._bases: list[int] = []
+        self.reserved_bytes = 0
+
+    @staticmethod
+    def capacity_for(size_bytes: int) -> int:
+        """The block size that serves a request."""
+        return max(SMALLEST_BYTES, 1 << (size_bytes - 1).bit_length()) if size_bytes else SMALLEST_BYTES
+
+    def take_cached(self, size_bytes: int) -> PinnedBlock | None:
+        """A cached block, or None when one would have to be allocated. Never slow."""
+        capacity = self.capacity_for(size_bytes)
+        with self._lock:
+            self._collect()
+            blocks = self._free.get(capacity)
+            if blocks:
+                return PinnedBlock(self, blocks.pop(), capacity)
+        return None
+
+    def take(self, size_bytes: int) -> PinnedBlock:
+        """A block; calls the driver when none is cached, which is slow: not on an event loop's thread."""
+        capacity = self.capacity_for(size_bytes)
+        with self._lock:
+            self._collect()
+            blocks = self._free.setdefault(capacity, [])
+            if not blocks:
+                slab = max(capacity, SLAB_BYTES)
+                base = self._driver.pinned_alloc(slab)
+                self._bases.append(base)
+                self.reserved_bytes += slab
+                blocks.extend(range(base, base + slab, capacity))
+            return PinnedBlock(self, blocks.pop(), capacity)
+
+    def _collect(self) -> None:
+        returned = self._returned
+        while returned:
+            capacity, address = returned.popleft()
+            self._free.setdefault(capacity, []).append(address)

@@ -1,0 +1,281 @@
+"""`Tensor`: an N-d array in device memory, and views of it.
+
+A tensor is metadata over a `Buffer`: making, slicing or reshaping one touches no device. Its contents may
+still be on their way; await an operation (`to_host`) to look at them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ..errors import AliasError
+from . import _layout
+from ._dtypes import DType, as_dtype
+from ._op_factory import op_factory
+from ._partition import Partition
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..ops import DeviceOp
+    from ..scheduling import Device
+    from ._buffer import Buffer
+
+__all__ = ["Tensor"]
+
+
+class Tensor:
+    """An N-d array of one element type in device memory; a view when it shares its buffer.
+
+    Make one with `empty`, `zeros`, `ones`, `full`, `from_host`, `from_dlpack` or `from_foreign`.
+
+    Attributes:
+        dtype: element type, a `numpy.dtype`.
+        shape: elements per axis.
+        strides: distance between neighbours on each axis, in elements; may be 0 or negative.
+    """
+
+    __slots__ = ("__weakref__", "_address", "_buffer", "_contiguous", "dtype", "shape", "strides")
+
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise TypeError("tensors are made by empty(), zeros(), full(), from_host(), from_dlpack() or from_foreign()")
+
+    @classmethod
+    def _make(
+        cls, buffer: Buffer, address: int, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> Tensor:
+        self = object.__new__(cls)
+        self._buffer = buffer
+        self._address = address
+        self.dtype = dtype
+        self.shape = shape
+        self.strides = strides
+        self._contiguous = None
+        return self
+
+    # -- facts
+
+    @property
+    def device(self) -> Device:
+        """Where the memory is."""
+        return self._buffer.device
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, without gaps between them."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    _contiguous: bool | None
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Row-major without gaps."""
+        known = self._contiguous
+        if known is None:
+            known = self._contiguous = _layout.is_contiguous(self.shape, self.strides)
+        return known
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a tensor without axes")
+        return self.shape[0]
+
+    def __iter__(self) -> Any:  # never returns
+        raise TypeError("tensors are not iterable; bring one to the host with `await t.to_host()`, or index it")
+
+    def __repr__(self) -> str:
+        view = "" if self.is_contiguous else f", strides={self.strides}"
+        freed = ", freed" if self._buffer.is_freed else ""
+        return f"Tensor(shape={self.shape}, dtype={self.dtype.name}{view}, device={str(self.device)!r}{freed})"
+
+    def __array__(self, *_: object, **__: object) -> Any:  # never returns
+        raise TypeError(
+            "a tensor's elements are on the device; bring them over with `await t.to_host()` "
+            "(or `t.to_host().sync()`)"
+        )
+
+    # -- views
+
+    def _view(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+        return Tensor._make(
+            self._buffer, self._address + offset * self.dtype.itemsize, self.dtype, shape, strides
+        )
+
+    def __getitem__(self, key: object) -> Tensor:
+        """A view by ints, slices (any step), `...` and `None`, as in NumPy. Never copies.
+
+        Raises:
+            IndexError: too many indices or one out of range. TypeError: an index array.
+        """
+        offset, shape, strides = _layout.index_view(self.shape, self.strides, key)
+        return self._view(offset, shape, strides)
+
+    def reshape(self, *shape: Any) -> Tensor:  # ints, or one sequence of ints
+        """A view with another shape; one axis may be -1.
+
+        Raises:
+            ValueError: another number of elements, or it would need a copy.
+        """
+        new: object = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        target, strides = _layout.reshaped(self.shape, self.strides, list(new) if hasattr(new, "__iter__") else new)
+        return self._view(0, target, strides)
+
+    def permute(self, *axes: int) -> Tensor:
+        """A view with the axes in another order; without arguments, reversed."""
+        order = axes or tuple(range(len(self.shape)))[::-1]
+        shape, strides = _layout.permuted(self.shape, self.strides, order)
+        return self._view(0, shape, strides)
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802 - NumPy's name
+        """The view with the axes reversed."""
+        return self.permute()
+
+    def reinterpret(self, dtype: object) -> Tensor:
+        """A view of the same bytes as another element type; the last axis is scaled.
+
+        Raises:
+            ValueError: not contiguous, the bytes do not divide evenly, or the address is not aligned.
+        """
+        new = as_dtype(dtype)
+        if not self.is_contiguous:
+            raise ValueError(f"reinterpret needs a contiguous tensor, got strides {self.strides}")
+        if new.itemsize == self.dtype.itemsize:
+            shape = self.shape
+        else:
+            if not self.shape:
+                raise ValueError(
+                    f"a tensor without axes cannot change from {self.dtype.name} to {new.name}: sizes differ"
+                )
+            last = self.shape[-1] * self.dtype.itemsize
+            if last % new.itemsize:
+                raise ValueError(
+                    f"the last axis holds {last} bytes, which is no multiple of {new.name}'s {new.itemsize}"
+                )
+            shape = (*self.shape[:-1], last // new.itemsize)
+        if self._address % new.itemsize:
+            raise ValueError(f"this view starts at an address that is not aligned for {new.name}")
+        return Tensor._make(self._buffer, self._address, new, shape, _layout.contiguous_strides(shape))
+
+    # -- kernels' operands
+
+    def partition(self, tile_shape: object) -> Partition:
+        """Disjoint tiles of `tile_shape`, one per tile block: an exclusive operand of a tile kernel."""
+        return Partition(self, tile_shape)
+
+    def partition_prefix(self, tile_shape: object) -> Partition:
+        """Like `partition`, but the grid may cover only the first tiles of each axis."""
+        return Partition(self, tile_shape, prefix=True)
+
+    def try_partition(self, tile_shape: object) -> Partition:
+        """`partition`, refused when another live tensor or view shares the memory.
+
+        Raises:
+            AliasError: the memory has another owner.
+        """
+        import sys
+
+        # Ours is one reference; getrefcount's argument is another.
+        others = sys.getrefcount(self._buffer) - 2
+        if others > 0:
+            raise AliasError(
+                f"the memory of {self!r} has {others} other live view(s); drop them first, "
+                "or use .partition() when you know that they are not used"
+            )
+        return Partition(self, tile_shape)
+
+    # -- operations
+
+    def to_host(self) -> DeviceOp[NDArray[Any]]:
+        """An operation that copies the elements to a new NumPy array. Works for any strides."""
+        return op_factory().to_host(self)
+
+    def astype(self, dtype: object) -> DeviceOp[Tensor]:
+        """An operation that yields a new contiguous tensor of another element type.
+
+        Floats round to nearest even; floats to integers truncate.
+        """
+        return op_factory().astype(self, as_dtype(dtype))
+
+    def free(self) -> None:
+        """Free the memory now, in stream order behind its last use; every view of it becomes unusable.
+
+        Rarely needed: dropping the last reference does the same.
+        """
+        self._buffer.free()
+
+    # -- other libraries
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """Export through DLPack; the consumer shares the memory and keeps it alive.
+
+        Args:
+            stream: the consumer's stream, as the array API standard has it: on CUDA 1 or None is the
+                legacy default stream, 2 the per-thread one, -1 asks for no ordering, else an address.
+        Raises:
+            BufferError: another device or a copy is asked for, or the element type has no DLPack code.
+        """
+        from ._dlpack import export_capsule
+
+        return export_capsule(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        from ._dlpack import dlpack_device
+
+        return dlpack_device(self)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3 of the CUDA array interface; AttributeError on the host device, as the rule is."""
+        from ._array_interface import cuda_array_interface
+
+        return cuda_array_interface(self)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's array interface is refused: contents may be in flight. Use `to_host()` or DLPack."""
+        raise AttributeError("__array_interface__")
+
+
+def host_view(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """NumPy view of a host-device tensor's live memory, for the layers that know it is safe."""
+    import ctypes
+
+    import numpy as np
+
+    low, high = _layout.extent(tensor.shape, tensor.strides)
+    size = tensor.dtype.itemsize
+    if high == low:
+        return np.empty(tensor.shape, tensor.dtype)
+    raw = (ctypes.c_ubyte * ((high - low) * size)).from_address(tensor._address + low * size)
+    return np.ndarray(
+        tensor.shape, tensor.dtype, raw, -low * size, tuple(s * size for s in tensor.strides)
+    )

@@ -1,0 +1,59 @@
+"""Who used a piece of memory last: the facts that ordering and freeing are decided from.
+
+A `Usage` is plain data, changed under its device's lock by `scheduling._ordering`. It outlives the `Buffer`
+that owns it: the finalizer hands it to the reaper, which frees the memory behind the last use.
+
+A use is a pair (stream, number): the work lies before the event that closes that number on that stream.
+Most memory lives on one stream, so one reader is kept in two slots and a dict is made for the second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Usage"]
+
+# A stream is any object here: this layer knows nothing of scheduling.
+StreamLike = Any
+
+
+class Usage:
+    """The last write and the reads since, as (stream, number)."""
+
+    __slots__ = ("more_reads", "read_number", "read_stream", "write_number", "write_stream")
+
+    def __init__(self, stream: StreamLike = None, number: int = 0) -> None:
+        self.write_stream: StreamLike = stream
+        self.write_number = number
+        self.read_stream: StreamLike = None
+        self.read_number = 0
+        self.more_reads: dict[StreamLike, int] | None = None
+
+    def add_read(self, stream: StreamLike, number: int) -> None:
+        """Note a read; the latest number of each stream is kept."""
+        if self.read_stream is stream or self.read_stream is None:
+            self.read_stream = stream
+            self.read_number = number
+            return
+        if self.more_reads is None:
+            self.more_reads = {}
+        self.more_reads[stream] = number
+
+    def set_write(self, stream: StreamLike, number: int) -> None:
+        """Note a write; it is ordered behind all earlier uses, so they are forgotten."""
+        self.write_stream = stream
+        self.write_number = number
+        self.read_stream = None
+        self.more_reads = None
+
+    def uses(self) -> Iterator[tuple[StreamLike, int]]:
+        """All uses that later work may have to wait for."""
+        if self.write_stream is not None:
+            yield self.write_stream, self.write_number
+        if self.read_stream is not None:
+            yield self.read_stream, self.read_number
+        if self.more_reads is not None:
+            yield from self.more_reads.items()

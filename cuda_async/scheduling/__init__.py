@@ -1,0 +1,54 @@
+"""Devices and streams, which stream is next, who waits for what, and how the host learns it is done.
+
+`_submission` and `_stream` number the work, `_ordering` puts waits between streams, `_waiting` suspends tasks,
+`_device` holds the lock, the memory counts and what is current, `_reaper` waits for everything.
+"""
+
+from ._device import (
+    Device,
+    MemoryStatistics,
+    all_open_devices,
+    checked_open,
+    current_device,
+    current_policy,
+    default_device_if_known,
+    devices,
+    resolve_default_device,
+    use_device,
+    use_policy,
+)
+from ._event import Event
+from ._policies import LeastLoaded, PriorityStreams, SchedulingPolicy, SingleStream, StreamPoolRoundRobin
+from ._reaper import drain
+from ._stream import Stream
+from ._submission import Submission
+from ._waiting import checkpoint, running_library, wait_for_callback, wait_for_submission
+from ._workers import run_in_worker
+
+__all__ = [
+    "Device",
+    "Event",
+    "LeastLoaded",
+    "MemoryStatistics",
+    "PriorityStreams",
+    "SchedulingPolicy",
+    "SingleStream",
+    "Stream",
+    "StreamPoolRoundRobin",
+    "Submission",
+    "all_open_devices",
+    "checked_open",
+    "checkpoint",
+    "current_device",
+    "current_policy",
+    "default_device_if_known",
+    "devices",
+    "drain",
+    "resolve_default_device",
+    "run_in_worker",
+    "running_library",
+    "use_device",
+    "use_policy",
+    "wait_for_callback",
+    "wait_for_submission",
+]

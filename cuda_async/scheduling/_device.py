@@ -1,0 +1,559 @@
+"""`Device`: one device of the process, its streams, memory and lock; and which one is current.
+
+The device's lock guards submission numbers, usages, the allocator's counts and the event cache. It is held for
+a few driver calls at most and never over user code: what the lock's holders release is dropped after it.
+
+Freeing: finalizers leave `FreeNote`s; whoever enters the device next (`_collect`) frees that memory in stream
+order behind its last uses. No thread waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ContextError, DeviceLostError, OutOfMemoryError, SchedulingError
+from ..memory import Buffer, FreeNote, PinnedPool, Usage
+from ._ordering import order_uses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ..driver import DeviceLimits, DeviceProperties, Driver, EventHandle
+    from ._policies import SchedulingPolicy
+    from ._stream import Stream
+    from ._submission import Submission
+
+__all__ = [
+    "Device",
+    "MemoryStatistics",
+    "all_open_devices",
+    "checked_open",
+    "current_device",
+    "current_policy",
+    "default_device_if_known",
+    "devices",
+    "resolve_default_device",
+    "use_device",
+    "use_policy",
+]
+
+POLL_BUDGET_S = {"cuda": 200e-6, "host": 0.0}
+"""Longest poll of one await, by kind of device. The simulated one needs the interpreter lock to get on, so
+polling would hold it up."""
+MAX_POLLERS = 16
+"""With more tasks polling at once, each look comes too late to be worth it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryStatistics:
+    """A snapshot, in bytes.
+
+    Attributes:
+        used_bytes: live tensors, by what was asked for. used_high_bytes: the most so far.
+        reserved_bytes: what the pool holds, cached memory included.
+        limit_bytes: the limit that was set, or None.
+        pinned_bytes: page-locked host memory held for staging.
+    """
+
+    used_bytes: int
+    used_high_bytes: int
+    reserved_bytes: int
+    limit_bytes: int | None
+    pinned_bytes: int
+
+
+_registry: dict[str, Device] = {}
+_registry_lock = threading.Lock()
+
+
+class Device:
+    """`Device("cuda:0")`, `Device("host:0")`: one device, the same object each time.
+
+    Naming one is free; the first use of it loads the driver and makes a context, which is slow: operations do
+    that on a worker thread.
+    """
+
+
+    def __new__(cls, name: str) -> Device:
+        kind, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
+        if kind not in ("cuda", "host") or (number and not number.isdecimal()):
+            raise ValueError(f'a device is "cuda:N" or "host:N", got {name!r}')
+        ordinal = int(number or 0)
+        key = f"{kind}:{ordinal}"
+        with _registry_lock:
+            device = _registry.get(key)
+            if device is None:
+                device = _registry[key] = cls._make(kind, ordinal, None)
+            return device
+
+    @classmethod
+    def _make(cls, kind: str, ordinal: int, driver: Driver | None) -> Device:
+        """A device object; tests pass a driver of their own, which is not registered."""
+        self = object.__new__(cls)
+        self.kind = kind
+        self.ordinal = ordinal
+        self._driver = driver
+        self._setup()
+        return self
+
+    kind: str
+    """`"cuda"` or `"host"`."""
+    ordinal: int
+    """Which one of its kind, from 0."""
+
+    def _setup(self) -> None:
+        self._lock = threading.Lock()
+        self._open_lock = threading.Lock()
+        self._pool_lock = threading.RLock()
+        self._streams: list[Stream] = []
+        self._events: list[EventHandle] = []
+        self._notes: deque[FreeNote] = deque()
+        self._dropped_events: deque[EventHandle] = deque()
+        self._lost: DeviceLostError | None = None
+        self._forked = False
+        self._used = 0
+        self._used_high = 0
+        self._limit: int | None = None
+        self._policy: SchedulingPolicy | None = None
+        self._pinned: PinnedPool | None = None
+        self._poison = os.environ.get("CUDA_ASYNC_POISON_FREED", "") not in ("", "0")
+        self._pollers = 0
+        self._wait_average_s = 0.0
+        budget = os.environ.get("CUDA_ASYNC_POLL_US")
+        self._max_poll_s = float(budget) * 1e-6 if budget else POLL_BUDGET_S[self.kind]
+
+    def __repr__(self) -> str:
+        return f"Device({str(self)!r})"
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.ordinal}"
+
+    def __reduce__(self) -> tuple[type[Device], tuple[str]]:
+        return Device, (str(self),)
+
+    # -- first use
+
+    @property
+    def is_open(self) -> bool:
+        """True once the driver is loaded and the context made."""
+        return self._driver is not None
+
+    def open(self) -> Device:
+        """Load the driver and make the context now; slow the first time, so not for an event loop's thread.
+
+        Raises:
+            ContextError: there is no such device here; the message says what is missing.
+        """
+        if self._driver is None:
+            with self._open_lock:
+                if self._driver is None:
+                    self._check_fork()
+                    if self.kind == "cuda":
+                        from ..driver.cuda import open_cuda_driver
+
+                        self._driver = open_cuda_driver(self.ordinal)
+                    else:
+                        from ..driver.host import open_host_driver
+
+                        self._driver = open_host_driver(self.ordinal)
+        return self
+
+    @property
+    def driver(self) -> Driver:
+        """The driver layer, opened when needed."""
+        driver = self._driver
+        if driver is None:
+            driver = self.open()._driver
+            assert driver is not None
+        return driver
+
+    @property
+    def properties(self) -> DeviceProperties:
+        """Everything that does not change."""
+        return self.driver.properties
+
+    @property
+    def name(self) -> str:
+        """The maker's name."""
+        return self.driver.properties.name
+
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        """(major, minor)."""
+        return self.driver.properties.compute_capability
+
+    @property
+    def limits(self) -> DeviceLimits:
+        """What a launch may ask for."""
+        return self.driver.properties.limits
+
+    @property
+    def is_healthy(self) -> bool:
+        """False once a fault has made the device unusable in this process."""
+        return self._lost is None and not self._forked
+
+    # -- streams
+
+    def create_stream(self, *, priority: int = 0, name: str = "") -> Stream:
+        """A new stream; smaller `priority` numbers go first (`limits.stream_priorities`).
+
+        Raises:
+            SchedulingError: the priority is outside the device's range.
+        """
+        from ._stream import Stream
+
+        self._check_usable()
+        least, greatest = self.limits.stream_priorities
+        if not greatest <= priority <= least:
+            raise SchedulingError(f"stream priority is {priority}; {self} takes {greatest} (first) to {least}")
+        handle = self.driver.stream_create(priority)
+        with self._lock:
+            stream = Stream._make(self, handle, priority, name or f"stream {len(self._streams)}")
+            self._streams.append(stream)
+        return stream
+
+    @property
+    def policy(self) -> SchedulingPolicy:
+        """What chooses streams on this device when nothing else was said."""
+        policy = self._policy
+        if policy is None:
+            from ._policies import StreamPoolRoundRobin
+
+            with self._pool_lock:
+                if self._policy is None:
+                    self._policy = StreamPoolRoundRobin(device=self)
+                policy = self._policy
+        return policy
+
+    @policy.setter
+    def policy(self, policy: SchedulingPolicy) -> None:
+        self._policy = policy
+
+    def synchronize(self) -> None:
+        """Block this thread until everything enqueued on this device is done, and free what was dropped.
+
+        Raises what failed since the last look.
+        """
+        first: BaseException | None = None
+        for stream in list(self._streams):
+            try:
+                stream.synchronize()
+            except DeviceLostError:
+                raise
+            except Exception as error:
+                first = first or error
+        self.collect()
+        if first is not None:
+            raise first
+
+    # -- memory
+
+    @property
+    def pinned(self) -> PinnedPool:
+        """Page-locked staging memory."""
+        pool = self._pinned
+        if pool is None:
+            driver = self.driver
+            with self._open_lock:
+                if self._pinned is None:
+                    self._pinned = PinnedPool(driver)
+                pool = self._pinned
+        return pool
+
+    def memory_stats(self) -> MemoryStatistics:
+        """How much memory is used, after freeing what was dropped. Never waits."""
+        self.collect()
+        reserved = self.driver.pool_statistics().reserved_bytes if self.is_healthy else 0
+        return MemoryStatistics(
+            used_bytes=self._used,
+            used_high_bytes=self._used_high,
+            reserved_bytes=reserved,
+            limit_bytes=self._limit,
+            pinned_bytes=self._pinned.reserved_bytes if self._pinned is not None else 0,
+        )
+
+    @property
+    def memory_limit(self) -> int | None:
+        """The most bytes that may be live at once, or None. Asking for more is `OutOfMemoryError`."""
+        return self._limit
+
+    @memory_limit.setter
+    def memory_limit(self, size_bytes: int | None) -> None:
+        if size_bytes is not None and size_bytes < 0:
+            raise ValueError(f"a memory limit is a number of bytes or None, got {size_bytes}")
+        self._limit = size_bytes
+
+    def collect(self) -> None:
+        """Free, in stream order, the memory of tensors that were dropped; retire what is done. Never waits."""
+        if self._driver is None:
+            return
+        for stream in list(self._streams):
+            stream._refresh()
+        if not self.is_healthy:
+            with self._lock:
+                self._forget_notes()
+            return
+        self._driver.bind()
+        with self._lock:
+            self._collect()
+
+    def trim(self) -> None:
+        """Give cached memory back to the system."""
+        self.collect()
+        self.driver.pool_trim(0)
+
+    def _collect(self) -> None:
+        """Lock held, context bound."""
+        notes = self._notes
+        driver = self._driver
+        assert driver is not None
+        while notes:
+            note = notes.popleft()
+            usage = note.usage
+            stream: Stream = usage.read_stream or usage.write_stream
+            if stream._closed or stream._borrowed:
+                stream = self._streams[0]
+            for source, number in usage.uses():
+                stream._wait_for(source, number)
+            if self._poison:
+                driver.fill_async(note.address, b"\xdd", note.size_bytes, stream.handle)
+            driver.memory_free_async(note.address, stream.handle)
+            stream._dirty = True
+            self._used -= note.size_bytes
+        events = self._dropped_events
+        while events:
+            driver.event_destroy(events.popleft())
+
+    def _forget_notes(self) -> None:
+        while self._notes:
+            self._used -= self._notes.popleft().size_bytes
+        self._dropped_events.clear()
+
+    def _allocate(self, size_bytes: int, stream: Stream) -> Buffer:
+        """Memory that exists from now on in `stream`'s order; the context is bound.
+
+        Raises:
+            OutOfMemoryError: also after cached memory was given back; nothing was enqueued.
+        """
+        if size_bytes == 0:
+            return Buffer(self, 0, 0, Usage(stream, 0))
+        driver = self.driver
+        with self._lock:
+            if self._notes:
+                self._collect()
+            limit = self._limit
+            if limit is not None and self._used + size_bytes > limit:
+                raise OutOfMemoryError(
+                    f"{self}: out of memory: asked for {size_bytes} bytes, {self._used} are used of a limit of "
+                    f"{limit}; drop tensors or raise device.memory_limit",
+                    size_bytes,
+                    self._used,
+                    limit,
+                )
+            try:
+                address = driver.memory_alloc_async(size_bytes, stream.handle)
+            except OutOfMemoryError:
+                driver.pool_trim(0)
+                address = driver.memory_alloc_async(size_bytes, stream.handle)
+            self._used += size_bytes
+            if self._used > self._used_high:
+                self._used_high = self._used
+            stream._dirty = True
+            return Buffer(self, address, size_bytes, Usage(stream, stream._next), notes=self._notes)
+
+    # -- ordering, used by operations (context bound)
+
+    def _order(self, stream: Stream, reads: list[Buffer], writes: list[Buffer]) -> None:
+        """Lock held. What is enqueued next on `stream` reads and writes these."""
+        order_uses(stream, reads, writes)
+
+    # -- faults
+
+    def _check_usable(self) -> None:
+        if self._lost is not None:
+            raise self._lost_again() from self._lost.__cause__
+        if self._forked:
+            self._check_fork()
+
+    def _lost_again(self) -> DeviceLostError:
+        assert self._lost is not None
+        return DeviceLostError(str(self._lost), self._lost.kernels)
+
+    def _check_fork(self) -> None:
+        if self._forked or _forked:
+            raise ContextError(
+                f"{self} cannot be used in a process made by fork(): devices do not survive it; "
+                'start worker processes with multiprocessing.get_context("spawn")'
+            )
+
+    def _lose(
+        self,
+        lost: DeviceLostError,
+        submission: Submission | None = None,
+        released: list[Any] | None = None,
+        callbacks: list[Callable[[], None]] | None = None,
+    ) -> DeviceLostError:
+        """Lock held. The device is gone: everything pending fails with one error that names the kernels."""
+        released = [] if released is None else released
+        callbacks = [] if callbacks is None else callbacks
+        if self._lost is None:
+            names: list[str] = list(submission.kernels) if submission is not None else []
+            for stream in self._streams:
+                for pending in stream._pending:
+                    names.extend(n for n in pending.kernels if n not in names)
+                names.extend(
+                    r.name for r in stream._retained if getattr(r, "is_kernel", False) and r.name not in names
+                )
+            running = f"; kernels in flight: {', '.join(names)}" if names else ""
+            error = DeviceLostError(
+                f"{self} is lost: {lost}{running}. Nothing more can run on it in this process; restart the process",
+                tuple(names),
+            )
+            error.__cause__ = lost.__cause__ or lost
+            self._lost = error
+        for stream in self._streams:
+            while stream._pending:
+                stream._pending.popleft()._finish(self._lost, released, callbacks)
+            stream._done = stream._next
+            released.append(stream._retained)
+            stream._retained = []
+        return self._lost
+
+    def _note_lost(self, lost: DeviceLostError) -> DeviceLostError:
+        """A driver call reported the loss: make it known everywhere; returns the error to raise."""
+        released: list[Any] = []
+        callbacks: list[Callable[[], None]] = []
+        with self._lock:
+            error = self._lose(lost, None, released, callbacks)
+        for callback in callbacks:
+            callback()
+        return error
+
+    # -- how long to poll
+
+    def _poll_budget_s(self) -> float:
+        longest = self._max_poll_s
+        if self._pollers >= MAX_POLLERS or self._wait_average_s > longest:
+            return 0.0
+        return longest
+
+    def _note_wait(self, seconds: float) -> None:
+        self._wait_average_s += 0.1 * (seconds - self._wait_average_s)
+
+    # -- closing
+
+    def _close(self) -> None:
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            driver.close()
+
+
+# ---------------------------------------------------------------------------- which is current
+
+_current: ContextVar[Device | None] = ContextVar("cuda_async_device", default=None)
+_current_policy: ContextVar[SchedulingPolicy | None] = ContextVar("cuda_async_policy", default=None)
+_default: Device | None = None
+
+
+def default_device_if_known() -> Device | None:
+    """The current device, unless finding the default one would be slow."""
+    return _current.get() or _default
+
+
+def resolve_default_device() -> Device:
+    """The default device by `CUDA_ASYNC_DRIVER`: `auto` (CUDA where there is a GPU), `cuda` or `host`.
+
+    Slow the first time, because it asks the CUDA driver.
+    """
+    global _default
+    if _default is None:
+        choice = os.environ.get("CUDA_ASYNC_DRIVER", "auto") or "auto"
+        if choice not in ("auto", "cuda", "host"):
+            raise ContextError(f"CUDA_ASYNC_DRIVER is {choice!r}; expected auto, cuda or host")
+        if choice == "auto":
+            from ..driver.cuda import cuda_device_count
+
+            choice = "cuda" if cuda_device_count() else "host"
+        _default = Device(f"{choice}:0")
+    return _default
+
+
+def current_device() -> Device:
+    """The device that operations run on: of `use_device`, else the default one."""
+    return _current.get() or resolve_default_device()
+
+
+def current_policy(device: Device) -> SchedulingPolicy:
+    """The policy that chooses streams: of `use_policy`, else the device's."""
+    return _current_policy.get() or device.policy
+
+
+def devices() -> list[Device]:
+    """Every device of this process, the default kind first. Asks the CUDA driver, so slow the first time."""
+    from ..driver.cuda import cuda_device_count
+    from ..driver.host import host_device_count
+
+    cuda = [Device(f"cuda:{n}") for n in range(cuda_device_count())]
+    host = [Device(f"host:{n}") for n in range(host_device_count())]
+    return host + cuda if resolve_default_device().kind == "host" else cuda + host
+
+
+@contextlib.contextmanager
+def use_device(device: Device | str) -> Iterator[Device]:
+    """Make `device` current in this task or thread, inside `with`."""
+    chosen = Device(device) if isinstance(device, str) else device
+    token = _current.set(chosen)
+    try:
+        yield chosen
+    finally:
+        _current.reset(token)
+
+
+@contextlib.contextmanager
+def use_policy(policy: SchedulingPolicy) -> Iterator[SchedulingPolicy]:
+    """Let `policy` choose streams in this task or thread, inside `with`."""
+    token = _current_policy.set(policy)
+    try:
+        yield policy
+    finally:
+        _current_policy.reset(token)
+
+
+# ------------------------------------------------------------------------------- fork and exit
+
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    for device in _registry.values():
+        if device.is_open:
+            _forked = True
+            device._forked = True
+            # The parent's threads do not exist here, and may have held these.
+            device._lock = threading.Lock()
+            device._open_lock = threading.Lock()
+            device._pool_lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def checked_open(device: Device) -> Device:
+    """`device`, open and usable; raises `DeviceLostError` or `ContextError`."""
+    device._check_usable()
+    return device.open()
+
+
+def all_open_devices() -> list[Device]:
+    """Devices that were used in this process."""
+    return [d for d in list(_registry.values()) if d.is_open]
+
+

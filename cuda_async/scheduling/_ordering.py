@@ -1,0 +1,55 @@
+"""Automatic ordering: work that shares memory is ordered across streams by events, and costs nothing on one.
+
+The rules, for work enqueued on stream S (all under the device's lock, check and enqueue in one go):
+- a read waits for the last write, when that was on another stream;
+- a write waits for the last write and for every read since, when those were on other streams;
+- a wait is for the first event that covers the use; one is recorded only if none does yet.
+Afterwards the use is noted with S's open number, which the next event on S closes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..memory import Buffer
+    from ._stream import Stream
+
+__all__ = ["order_uses"]
+
+
+def order_uses(stream: Stream, reads: Iterable[Buffer], writes: Iterable[Buffer]) -> None:
+    """Lock held: what is enqueued next on `stream` reads and writes these buffers."""
+    for buffer in reads:
+        usage = buffer.usage
+        writer = usage.write_stream
+        if writer is not stream and writer is not None:
+            stream._wait_for(writer, usage.write_number)
+        if usage.read_stream is stream or usage.read_stream is None:
+            usage.read_stream = stream
+            usage.read_number = stream._next
+        else:
+            usage.add_read(stream, stream._next)
+        if buffer.retained_on_use:
+            stream._retained.append(buffer)
+    for buffer in writes:
+        usage = buffer.usage
+        writer = usage.write_stream
+        if writer is not stream and writer is not None:
+            stream._wait_for(writer, usage.write_number)
+        reader = usage.read_stream
+        if reader is not None:
+            if reader is not stream:
+                stream._wait_for(reader, usage.read_number)
+            if usage.more_reads is not None:
+                for other, number in usage.more_reads.items():
+                    stream._wait_for(other, number)
+                usage.more_reads = None
+            usage.read_stream = None
+        usage.write_stream = stream
+        usage.write_number = stream._next
+        if buffer.retained_on_use:
+            stream._retained.append(buffer)
+    stream._dirty = True

@@ -1,0 +1,120 @@
+"""Which stream the next operation runs on. A policy is an object with one method."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import SchedulingError
+from ._device import current_device
+
+if TYPE_CHECKING:
+    from ._device import Device
+    from ._stream import Stream
+
+__all__ = ["LeastLoaded", "PriorityStreams", "SchedulingPolicy", "SingleStream", "StreamPoolRoundRobin"]
+
+
+class SchedulingPolicy(Protocol):
+    """Chooses streams. One policy serves many tasks and threads at once."""
+
+    def next_stream(self) -> Stream:
+        """The stream for the next operation; called once per operation that is run, and per `parallel` branch."""
+        ...
+
+
+class _Pool:
+    """Streams of one device, made on first use."""
+
+    def __init__(self, device: Device | None, count: int, priority: int = 0) -> None:
+        if count < 1:
+            raise SchedulingError(f"a stream pool needs at least 1 stream, got {count}")
+        self._device = device
+        self._count = count
+        self._priority = priority
+        self._streams: list[Stream] = []
+
+    @property
+    def streams(self) -> list[Stream]:
+        streams = self._streams
+        if len(streams) < self._count:
+            device = self._device or current_device()
+            with device._pool_lock:
+                while len(self._streams) < self._count:
+                    self._streams.append(device.create_stream(priority=self._priority))
+        return streams
+
+
+class StreamPoolRoundRobin:
+    """`count` streams in turn: the default, with 4 streams, of every device."""
+
+    def __init__(self, count: int = 4, *, device: Device | None = None, priority: int = 0) -> None:
+        self._pool = _Pool(device, count, priority)
+        self._turn = itertools.count()
+
+    def next_stream(self) -> Stream:
+        """The next stream in turn."""
+        streams = self._pool.streams
+        return streams[next(self._turn) % len(streams)]
+
+
+class SingleStream:
+    """Everything on one stream, in order."""
+
+    def __init__(self, stream: Stream | None = None, *, device: Device | None = None) -> None:
+        self._stream = stream
+        self._pool = None if stream is not None else _Pool(device, 1)
+
+    def next_stream(self) -> Stream:
+        """Always the same stream."""
+        if self._pool is None:
+            assert self._stream is not None
+            return self._stream
+        return self._pool.streams[0]
+
+
+class LeastLoaded:
+    """The stream with the fewest submissions that are not done; ties go to the one used longest ago."""
+
+    def __init__(self, count: int = 4, *, device: Device | None = None) -> None:
+        self._pool = _Pool(device, count)
+        self._turn = itertools.count()
+        self._last_used: dict[Stream, int] = {}
+
+    def next_stream(self) -> Stream:
+        """The least loaded stream, by what is known now."""
+        streams = self._pool.streams
+        for stream in streams:
+            stream._refresh()
+        chosen = min(streams, key=lambda s: (len(s._pending) + s._dirty, self._last_used.get(s, -1)))
+        self._last_used[chosen] = next(self._turn)
+        return chosen
+
+
+class PriorityStreams:
+    """Streams of a high and a normal priority; `high()` and `normal()` are policies for `.schedule()`.
+
+    Used itself as a policy it takes the normal ones.
+    """
+
+    def __init__(self, count: int = 2, *, device: Device | None = None) -> None:
+        self._device = device
+        self._count = count
+        self._normal = StreamPoolRoundRobin(count, device=device)
+        self._high: StreamPoolRoundRobin | None = None
+
+    def normal(self) -> SchedulingPolicy:
+        """The policy that uses streams of normal priority."""
+        return self._normal
+
+    def high(self) -> SchedulingPolicy:
+        """The policy that uses streams of the greatest priority the device has."""
+        if self._high is None:
+            device = self._device or current_device()
+            greatest = device.limits.stream_priorities[1]
+            self._high = StreamPoolRoundRobin(self._count, device=device, priority=greatest)
+        return self._high
+
+    def next_stream(self) -> Stream:
+        """A stream of normal priority."""
+        return self._normal.next_stream()

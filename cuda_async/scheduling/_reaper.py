@@ -1,0 +1,95 @@
+"""Waiting for everything: `drain()`, and a clean end of the process.
+
+What the device may still use belongs to the process, not to a task or a loop: submissions hold it until the
+device has passed them (`_submission`), freed memory goes behind its last use (`_device._collect`). No thread
+blocks for it; `drain()` is for those who want to see it done.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DeviceLostError
+from ._device import all_open_devices
+from ._waiting import wait_for_submission
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from ._submission import Submission
+
+__all__ = ["drain"]
+
+
+class Drain:
+    """Waits until every device is past everything enqueued so far. Made by `drain()`."""
+
+    __slots__ = ()
+
+    def sync(self) -> None:
+        """Block this thread until it is so."""
+        for _ in range(2):  # freeing what was dropped enqueues the frees
+            for submission in _open_submissions():
+                try:
+                    submission.synchronize()
+                except Exception:  # it belongs to whoever awaited that work
+                    continue
+            _collect_all()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> None:
+        for _ in range(2):
+            for submission in _open_submissions():
+                try:
+                    await wait_for_submission(submission)
+                except Exception:  # it belongs to whoever awaited that work
+                    continue
+            _collect_all()
+
+
+def drain() -> Drain:
+    """Wait for all work of this process, cancelled or forgotten work too, and free what it held.
+
+    `await drain()`, or `drain().sync()`. Errors of that work are not raised here: they belong to its awaits.
+    """
+    return Drain()
+
+
+def _open_submissions() -> list[Submission]:
+    _collect_all()
+    found = []
+    for device in all_open_devices():
+        if device.is_healthy:
+            for stream in list(device._streams):
+                try:
+                    submission = stream._submit()
+                except DeviceLostError as lost:
+                    device._note_lost(lost)
+                    break
+                if submission is not None:
+                    found.append(submission)
+    return found
+
+
+def _collect_all() -> None:
+    for device in all_open_devices():
+        try:
+            device.collect()
+        except DeviceLostError as lost:
+            device._note_lost(lost)
+
+
+def _at_exit() -> None:
+    """Let work in flight finish or give it up, and close drivers; never raises, never hangs on a lost device."""
+    for device in all_open_devices():
+        try:
+            device._close()
+        except Exception as error:
+            print(f"cuda_async: closing {device} failed: {error}", file=sys.stderr)
+
+
+atexit.register(_at_exit)

@@ -1,0 +1,279 @@
+"""`Stream`: a queue of device work, its submission numbers, and the thread that sleeps for it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ..driver import StreamHandle
+from ..errors import ClosedError, ContextError, DeviceLostError
+from ._event import Event
+from ._submission import Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from ._device import Device
+
+__all__ = ["Stream"]
+
+WAITER_IDLE_S = 5.0
+"""A stream's waiter thread ends after so long without anything to wait for."""
+
+
+class Stream:
+    """A first-in, first-out queue of work on one device. Made by `Device.create_stream()`.
+
+    Attributes:
+        device: where it runs.
+        handle: the driver's handle; its address for other CUDA libraries.
+        priority: as given; smaller numbers go first.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_borrowed",
+        "_closed",
+        "_condition",
+        "_dirty",
+        "_done",
+        "_last",
+        "_next",
+        "_pending",
+        "_retained",
+        "_waited",
+        "_waiter",
+        "device",
+        "handle",
+        "name",
+        "priority",
+    )
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise TypeError("streams are made by Device.create_stream()")
+
+    @classmethod
+    def _make(
+        cls, device: Device, handle: StreamHandle, priority: int, name: str, *, borrowed: bool = False
+    ) -> Stream:
+        self = object.__new__(cls)
+        self.device = device
+        self.handle = handle
+        self.priority = priority
+        self.name = name
+        self._borrowed = borrowed
+        self._closed = False
+        self._next = 1  # the number that the next event closes
+        self._done = 0  # everything up to here has passed
+        self._dirty = borrowed  # something was enqueued since the last event
+        self._last: Submission | None = None
+        self._pending: deque[Submission] = deque()
+        self._retained: list[Any] = []
+        self._waited: dict[Stream, int] = {}
+        self._condition = threading.Condition(device._lock)
+        self._waiter: threading.Thread | None = None
+        return self
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else ""
+        return f"Stream({self.name!r} on {self.device}, priority {self.priority}{state})"
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """The stream protocol: (version, address)."""
+        if self.device.kind != "cuda":
+            raise ContextError(f"{self!r} is on a simulated device; other CUDA libraries cannot use it")
+        return 0, int(self.handle)
+
+    # -- public
+
+    def synchronize(self) -> None:
+        """Block this thread until everything enqueued so far is done; raises what failed since the last look."""
+        submission = self._submit()
+        if submission is not None:
+            submission.synchronize()
+
+    @property
+    def is_done(self) -> bool:
+        """True when everything enqueued so far is done. Never waits."""
+        submission = self._submit()
+        return submission is None or submission.poll()
+
+    def record(self) -> Event:
+        """An event behind everything enqueued so far; it can time, be waited for and be awaited."""
+        self._check_open()
+        device = self.device
+        driver = device.driver
+        driver.bind()
+        handle = driver.event_create(timing=True)
+        with device._lock:
+            driver.event_record(handle, self.handle)
+            self._dirty = True
+            submission = self._record()
+        return Event._make(handle, submission)
+
+    def wait(self, event: Event) -> None:
+        """Later work on this stream waits for `event`, on the device.
+
+        Raises:
+            ContextError: the event is on another device.
+        """
+        self._check_open()
+        source = event._submission.stream
+        if source.device is not self.device:
+            raise ContextError(f"{self!r} cannot wait for an event of {source.device}; await the event instead")
+        self.device.driver.bind()
+        with self.device._lock:
+            self._wait_for(source, event._submission.number)
+
+    async def aclose(self) -> None:
+        """Wait for the stream's work and give it back. Closing twice is fine."""
+        from ._waiting import wait_for_submission
+
+        if self._closed:
+            return
+        submission = self._submit()
+        if submission is not None:
+            await wait_for_submission(submission)
+        self.close()
+
+    def close(self) -> None:
+        """Block until the stream is empty and give it back. Closing twice is fine."""
+        if self._closed:
+            return
+        try:
+            submission = self._submit()
+            if submission is not None:
+                submission.synchronize()
+        finally:
+            with self.device._lock:
+                self._closed = True
+                self._condition.notify_all()
+                if self in self.device._streams:
+                    self.device._streams.remove(self)
+            if not self._borrowed and self.device.is_healthy:
+                self.device.driver.stream_destroy(self.handle)
+
+    async def __aenter__(self) -> Stream:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _refresh(self) -> None:
+        """Retire what is done, so that the number of pending submissions is current."""
+        if self._pending:
+            self._pending[-1].poll()
+
+    # -- submissions (the device's lock is held in the ones that say so)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"{self!r} is closed; create another with device.create_stream()")
+        self.device._check_usable()
+
+    def _submit(self) -> Submission | None:
+        """Close what is open; None when nothing was ever enqueued or all is done."""
+        if self._closed:
+            return None
+        device = self.device
+        device._check_usable()
+        device.driver.bind()
+        with device._lock:
+            return self._record() if self._dirty or self._last is not None else None
+
+    def _record(self) -> Submission:
+        """Lock held. Close the open number with an event; the last submission when nothing is new."""
+        last = self._last
+        if not self._dirty and last is not None:
+            return last
+        device = self.device
+        events = device._events
+        event = events.pop() if events else device.driver.event_create()
+        device.driver.event_record(event, self.handle)
+        number = self._next
+        submission = Submission(self, number, event, self._retained)
+        self._next = number + 1
+        self._retained = []
+        self._dirty = self._borrowed
+        self._pending.append(submission)
+        self._last = submission
+        return submission
+
+    def _wait_for(self, source: Stream, number: int) -> None:
+        """Lock held. Work enqueued here from now on waits for `source`'s work numbered `number`."""
+        if source is self or source._done >= number or source._closed:
+            return
+        if self._waited.get(source, 0) >= number:
+            return
+        if number >= source._next:
+            submission = source._record()
+        else:
+            submission = next(s for s in source._pending if s.number >= number)
+        self.device.driver.stream_wait_event(self.handle, submission.event)
+        self._dirty = True
+        self._waited[source] = submission.number
+
+    def _advance(
+        self, number: int, released: list[Any], callbacks: list[Callable[[], None]]
+    ) -> None:
+        """Lock held. Retire what the device has passed, at most up to `number`."""
+        device = self.device
+        driver = device.driver
+        driver.bind()
+        pending = self._pending
+        while pending and pending[0].number <= number:
+            submission = pending[0]
+            error: BaseException | None = None
+            try:
+                if not driver.event_query(submission.event):
+                    return
+            except DeviceLostError as lost:
+                device._lose(lost, submission, released, callbacks)
+                return
+            except Exception as failure:
+                error = failure
+            pending.popleft()
+            self._done = submission.number
+            submission._finish(error, released, callbacks)
+
+    # -- the thread that sleeps for callbacks
+
+    def _wake_waiter(self) -> None:
+        """Lock held. Make sure a thread sleeps on the first submission that somebody waits for."""
+        if self._waiter is None:
+            self._waiter = threading.Thread(
+                target=self._wait_loop, name=f"cuda-async-waiter-{self.device}-{self.name}", daemon=True
+            )
+            self._waiter.start()
+        else:
+            self._condition.notify_all()
+
+    def _wait_loop(self) -> None:
+        device = self.device
+        while True:
+            with device._lock:
+                submission = self._first_awaited()
+                if submission is None:
+                    self._condition.wait(WAITER_IDLE_S)
+                    submission = self._first_awaited()
+                    if submission is None:
+                        self._waiter = None
+                        return
+                submission.sleepers += 1
+            try:
+                device.driver.event_synchronize(submission.event)
+            except Exception:  # the poll below gets the same error and notes it
+                pass
+            submission.poll()
+            submission._wake_up()
+            del submission
+
+    def _first_awaited(self) -> Submission | None:
+        return next((s for s in self._pending if s.callbacks), None)

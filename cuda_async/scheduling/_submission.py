@@ -1,0 +1,128 @@
+"""Submissions: the numbered pieces of a stream, each closed by one event.
+
+Theory. Work enqueued on a stream belongs to the stream's open number. `Stream._record` closes it: it records
+an event and gives the next number. Work may be waited for by (stream, number); the first event whose number is
+not smaller covers it. A submission is retired once the device has passed its event; what it retained (staging
+memory, borrowed memory, kernels) is released then, and whoever waits is called.
+
+Invariants, all under the device's lock:
+- `_pending` of a stream is in ascending number order; everything before its first entry is done.
+- An event goes back to the device's cache when its submission is retired and no thread sleeps on it.
+- Retained objects and callbacks are dropped and called outside the lock: they may run anybody's code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DeviceLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..driver import EventHandle
+    from ._stream import Stream
+
+__all__ = ["Submission"]
+
+
+class Submission:
+    """One closed number of a stream.
+
+    Attributes:
+        done: the device is past it, or it failed.
+        error: what the device reported for it, or None.
+    """
+
+    __slots__ = ("callbacks", "done", "error", "event", "number", "retained", "sleepers", "stream")
+
+    def __init__(self, stream: Stream, number: int, event: EventHandle, retained: list[Any]) -> None:
+        self.stream = stream
+        self.number = number
+        self.event = event
+        self.retained = retained
+        self.done = False
+        self.error: BaseException | None = None
+        self.callbacks: list[Callable[[], None]] | None = None
+        self.sleepers = 0
+
+    def poll(self) -> bool:
+        """Ask the device; True when done. Cheap, never waits, any thread."""
+        if self.done:
+            return True
+        device = self.stream.device
+        released: list[Any] = []
+        callbacks: list[Callable[[], None]] = []
+        with device._lock:
+            if not self.done:
+                self.stream._advance(self.number, released, callbacks)
+        for callback in callbacks:
+            callback()
+        return self.done
+
+    def synchronize(self) -> None:
+        """Block this thread until done; raises the submission's error."""
+        if not self.poll():
+            device = self.stream.device
+            with device._lock:
+                # While a thread sleeps on the event it must not be reused.
+                waits = not self.done
+                if waits:
+                    self.sleepers += 1
+            if waits:
+                try:
+                    device.driver.event_synchronize(self.event)
+                except Exception:  # the poll below gets the same error and notes it
+                    pass
+                self.poll()
+                self._wake_up()
+        self.raise_error()
+
+    def _wake_up(self) -> None:
+        """The sleeping thread is back: the event may be reused once the submission is done."""
+        device = self.stream.device
+        with device._lock:
+            self.sleepers -= 1
+            if self.done and not self.sleepers:
+                device._events.append(self.event)
+
+    def raise_error(self) -> None:
+        """Raise what the device reported, if anything."""
+        if self.error is not None:
+            raise self.error
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Call `callback` once, from some thread, when done; False (and no call) when that is so already."""
+        with self.stream.device._lock:
+            if self.done:
+                return False
+            if self.callbacks is None:
+                self.callbacks = []
+            self.callbacks.append(callback)
+            self.stream._wake_waiter()
+        return True
+
+    def remove_callback(self, callback: Callable[[], None]) -> None:
+        """Forget a callback; fine when it was called already."""
+        with self.stream.device._lock:
+            if self.callbacks is not None and callback in self.callbacks:
+                self.callbacks.remove(callback)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Names of the kernels in this submission, in order."""
+        return tuple(r.name for r in self.retained if getattr(r, "is_kernel", False))
+
+    def _finish(
+        self, error: BaseException | None, released: list[Any], callbacks: list[Callable[[], None]]
+    ) -> None:
+        """Retire; the lock is held, the caller drops `released` and calls `callbacks` outside it."""
+        self.error = error
+        self.done = True
+        released.append(self.retained)
+        self.retained = []
+        if self.callbacks is not None:
+            callbacks.extend(self.callbacks)
+            self.callbacks = None
+        if not self.sleepers and not isinstance(error, DeviceLostError):
+            self.stream.device._events.append(self.event)
