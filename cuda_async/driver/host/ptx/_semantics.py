@@ -1,0 +1,81 @@
+"""The meaning of PTX's pure instructions: registers in, registers out, no memory, no other thread.
+
+`operation("mad", ("lo", "s32"))` yields the NumPy function of one instruction; see `_semantics_forms` for
+how spellings are matched and what the arrays hold. Each family has its own module. Source throughout:
+PTX ISA, section 9.7, with NVIDIA's hardware behaviour where the manual leaves a result open (said at
+the place).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from . import _semantics_bits, _semantics_compare, _semantics_integer
+from ._semantics_forms import (
+    Form,
+    Operation,
+    UnsupportedInstruction,
+    bits_dtype,
+    guard,
+    is_signed,
+    type_bits,
+)
+
+__all__ = [
+    "FORMS",
+    "Operation",
+    "UnsupportedInstruction",
+    "bits_dtype",
+    "is_signed",
+    "operation",
+    "type_bits",
+]
+
+
+def _forms_by_opcode() -> dict[str, list[Form]]:
+    table: dict[str, list[Form]] = {}
+    for module in (
+        _semantics_integer,
+        _semantics_bits,
+        _semantics_compare,
+    ):
+        for item in module.FORMS:
+            table.setdefault(item.opcode, []).append(item)
+    return table
+
+
+FORMS: dict[str, list[Form]] = _forms_by_opcode()
+"""Every form known, by opcode."""
+
+
+@cache
+def operation(opcode: str, modifiers: tuple[str, ...], operands: int | None = None) -> Operation:
+    """The function of one instruction, `add.rn.f32` being `operation("add", ("rn", "f32"))`.
+
+    Args:
+        opcode: the part before the first dot.
+        modifiers: the rest, without dots, as written.
+        operands: the number of source operands; only needed where the spelling leaves it open
+            (`min` and `max` of three values, `vadd` and its kin with a third operand).
+
+    Raises:
+        UnsupportedInstruction: no form fits; the message lists the forms of the opcode.
+    """
+    forms = FORMS.get(opcode, ())
+    for item in forms:
+        picks = item.match(modifiers)
+        if picks is not None and item.operands in (None, operands or item.operands):
+            made = item.build(picks)
+            count = len(made.operand_types) + made.reads_carry
+            return replace(made, fn=guard(made.fn, count), unguarded=made.fn)
+    written = ".".join((opcode, *modifiers))
+    if not forms:
+        raise UnsupportedInstruction(
+            f"{written}: the interpreter has no register instruction {opcode!r}; "
+            f"known are {', '.join(sorted(FORMS))}"
+        )
+    known = "; ".join(item.describe() for item in forms)
+    raise UnsupportedInstruction(
+        f"{written}: these modifiers are not supported for {opcode}; known are {known}"
+    )
