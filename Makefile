@@ -57,8 +57,9 @@ format: test-environment ## rewrite the sources as lint wants them
 interop: test-environment ## add torch to the test environment (its DLPack tests are skipped without)
 	$(TEST_PYTHON) -m pip install --disable-pip-version-check --quiet "torch==2.13.0"
 
-ptx: ## compile the SIMT example again (needs nvcc 13.0; the result is committed)
+ptx: ## compile the CUDA C++ of examples and benchmarks again (needs nvcc 13.0; the PTX is committed)
 	$(NVCC) -ptx -arch=compute_75 -O3 -o examples/simt/threshold_scale.ptx examples/simt/threshold_scale.cu
+	$(NVCC) -ptx -arch=compute_75 -O3 -o benchmarks/kernels/small.ptx benchmarks/kernels/small.cu
 
 clean: ## remove environments and caches
 	rm -rf $(BUILD) dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,209 @@
+"""Host cost per kernel of a chain of small launches, beside a C program and other Python libraries.
+
+One round is 100 launches of `axpy_f32` (128 threads, about 2 us of work, so the host is what limits), its
+scalar argument changing from launch to launch, and one wait for the end. Everything is timed: building the
+operations, checking, enqueueing, waiting. The C program (launch_overhead.c) does the same with
+`cuLaunchKernel` and `cuStreamSynchronize`; the table gives microseconds per launch and the ratio to it.
+
+    python benchmarks/launch_overhead.py [--launches 100] [--repetitions 300] [--out FILE.json]
+    python benchmarks/launch_overhead.py --device host:0      # only ours: the simulated device
+
+Rows of libraries that are not installed say so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import struct
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from _axpy import CUDA_SOURCE, ELEMENTS, PTX_FILE, Axpy
+from _harness import (
+    Quantiles,
+    Unavailable,
+    machine,
+    measure,
+    print_table,
+    run_c_program,
+    write_results,
+)
+
+import cuda_async as ca
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+# ----------------------------------------------------------------------------------- peers
+
+
+def cuda_bindings(launches: int, repetitions: int) -> Quantiles:
+    """`cuda.bindings` with an argument block that is packed in place: the least Python can do."""
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise Unavailable("cuda-bindings is not installed") from error
+
+    def check(result: tuple[Any, ...]) -> Any:
+        if result[0] != driver.CUresult.CUDA_SUCCESS:
+            raise Unavailable(f"cuda.bindings: {result[0]}")
+        return result[1] if len(result) == 2 else result[1:]
+
+    check(driver.cuInit(0))
+    context = check(driver.cuDevicePrimaryCtxRetain(check(driver.cuDeviceGet(0))))
+    check(driver.cuCtxSetCurrent(context))
+    module = check(driver.cuModuleLoadData(PTX_FILE.read_bytes() + b"\0"))
+    function = check(driver.cuModuleGetFunction(module, b"axpy_f32"))
+    stream = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+    x, y = (check(driver.cuMemAlloc(4 * ELEMENTS)) for _ in range(2))
+    for address in (x, y):
+        check(driver.cuMemsetD32(address, 0, ELEMENTS))
+    check(driver.cuCtxSynchronize())
+
+    block = (ctypes.c_ubyte * 24)()
+    base = ctypes.addressof(block)
+    struct.pack_into("=IfQQ", block, 0, ELEMENTS, 0.0, int(x), int(y))
+    pointers = (ctypes.c_void_p * 4)(base, base + 4, base + 8, base + 16)
+    arguments = ctypes.addressof(pointers)
+    launch, pack = driver.cuLaunchKernel, struct.Struct("=f").pack_into
+    success = driver.CUresult.CUDA_SUCCESS
+
+    def round_() -> None:
+        for i in range(launches):
+            pack(block, 4, float(i))
+            if launch(function, 1, 1, 1, ELEMENTS, 1, 1, 0, stream, arguments, 0)[0] != success:
+                raise RuntimeError("cuLaunchKernel failed")
+        check(driver.cuStreamSynchronize(stream))
+
+    return measure(round_, repetitions)
+
+
+def cupy_raw_kernel(launches: int, repetitions: int) -> Quantiles:
+    try:
+        import cupy
+    except ImportError as error:
+        raise Unavailable("cupy is not installed") from error
+    kernel = cupy.RawKernel(CUDA_SOURCE.read_text(), "axpy_f32")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    x, y = cupy.zeros(ELEMENTS, cupy.float32), cupy.zeros(ELEMENTS, cupy.float32)
+    n, float32 = np.uint32(ELEMENTS), np.float32
+    cupy.cuda.Device().synchronize()
+
+    def round_() -> None:
+        with stream:
+            for i in range(launches):
+                kernel((1,), (ELEMENTS,), (n, float32(i), x, y))
+        stream.synchronize()
+
+    return measure(round_, repetitions)
+
+
+def torch_add(launches: int, repetitions: int) -> Quantiles:
+    """The same arithmetic by torch's own kernel: `torch.add(y, x, alpha=a, out=y)`."""
+    try:
+        import torch
+    except ImportError as error:
+        raise Unavailable("torch is not installed") from error
+    if not torch.cuda.is_available():
+        raise Unavailable("torch finds no CUDA device")
+    stream = torch.cuda.Stream()
+    x, y = torch.zeros(ELEMENTS, device="cuda"), torch.zeros(ELEMENTS, device="cuda")
+    torch.cuda.synchronize()
+
+    def round_() -> None:
+        with torch.cuda.stream(stream):
+            for i in range(launches):
+                torch.add(y, x, alpha=float(i), out=y)
+        stream.synchronize()
+
+    return measure(round_, repetitions)
+
+
+def triton_kernel(launches: int, repetitions: int) -> Quantiles:
+    try:
+        import torch
+        import triton
+        from _triton_axpy import axpy
+    except ImportError as error:
+        raise Unavailable(f"{error.name} is not installed") from error
+    if not torch.cuda.is_available():
+        raise Unavailable("torch finds no CUDA device")
+    del triton
+    stream = torch.cuda.Stream()
+    x, y = torch.zeros(ELEMENTS, device="cuda"), torch.zeros(ELEMENTS, device="cuda")
+    torch.cuda.synchronize()
+
+    def round_() -> None:
+        with torch.cuda.stream(stream):
+            for i in range(launches):
+                axpy[(1,)](ELEMENTS, float(i) + 0.5, x, y, block=ELEMENTS)
+        stream.synchronize()
+
+    return measure(round_, repetitions)
+
+
+# ------------------------------------------------------------------------------------ main
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--device", default=None, help="cuda:0 (default where there is one) or host:0")
+    parser.add_argument("--launches", type=int, default=100, help="launches in a chain")
+    parser.add_argument("--repetitions", type=int, default=300, help="rounds of which the median is taken")
+    parser.add_argument("--out", type=Path, default=None, help="write the numbers here as JSON")
+    options = parser.parse_args()
+    launches, repetitions = options.launches, options.repetitions
+    device = options.device or str(ca.current_device())
+    on_gpu = device.startswith("cuda")
+
+    results: dict[str, Quantiles | str] = {}
+
+    def add(name: str, call: Callable[[], Quantiles]) -> None:
+        try:
+            results[name] = call()
+        except Unavailable as error:
+            results[name] = str(error)
+
+    if on_gpu:
+        add("C, cuLaunchKernel loop", lambda: run_c_program(launches, repetitions)["chain_sync"])
+    ours = Axpy(device)
+    for loop in ("uvloop", "asyncio"):
+        for kind, make in (("fresh ops", ours.chain), ("pre-bound", ours.bound_chain)):
+            add(
+                f"cuda_async, {kind} ({loop})",
+                lambda loop=loop, make=make: ours.awaited(lambda: make(launches), loop, repetitions),
+            )
+    add("cuda_async, fresh ops (sync)", lambda: ours.blocking(lambda: ours.chain(launches), repetitions))
+    if on_gpu:
+        add("cuda.bindings, packed block", lambda: cuda_bindings(launches, repetitions))
+        add("CuPy RawKernel", lambda: cupy_raw_kernel(launches, repetitions))
+        add("torch.add", lambda: torch_add(launches, repetitions))
+        add("Triton", lambda: triton_kernel(launches, repetitions))
+
+    baseline = results.get("C, cuLaunchKernel loop")
+    rows: list[tuple[object, ...]] = []
+    for name, times in results.items():
+        if isinstance(times, str):
+            rows.append((name, "-", "-", times))
+            continue
+        ratio = times["median_us"] / baseline["median_us"] if isinstance(baseline, dict) else float("nan")
+        rows.append((name, times["median_us"] / launches, ratio, f"{times['median_us']:.0f} us a chain"))
+    about = machine(ours.device)
+    print_table(
+        f"{launches} launches and one wait, median of {repetitions}, on {about['device']}",
+        ("", "us/launch", "ratio to C", ""),
+        rows,
+    )
+    write_results(
+        options.out,
+        {"machine": about, "launches": launches, "repetitions": repetitions, "results": results},
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
