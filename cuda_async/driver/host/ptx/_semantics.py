@@ -11,7 +11,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from . import _semantics_bits, _semantics_compare, _semantics_integer
+from . import (
+    _semantics_approx,
+    _semantics_bits,
+    _semantics_compare,
+    _semantics_float,
+    _semantics_integer,
+)
 from ._semantics_forms import (
     Form,
     Operation,
@@ -39,6 +45,8 @@ def _forms_by_opcode() -> dict[str, list[Form]]:
         _semantics_integer,
         _semantics_bits,
         _semantics_compare,
+        _semantics_float,
+        _semantics_approx,
     ):
         for item in module.FORMS:
             table.setdefault(item.opcode, []).append(item)

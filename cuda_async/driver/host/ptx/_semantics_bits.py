@@ -157,14 +157,13 @@ def _permute(picks: Picks) -> Operation:
 
     def constant(a: Array, b: Array, selector: int) -> Array:
         total: Array | None = None
+        byte: Array
         for place in range(4):
             digit = selector >> (4 * place)
-            byte: Array
             source, at = (b if digit & 4 else a), 8 * (digit & 3)
             if digit & 8:
-                byte: Array = ((source << (24 - at)).view(np.int32) >> 31).view(np.uint32) & (
-                    0xFF << 8 * place
-                )
+                sign: Array = (source << (24 - at)).view(np.int32) >> 31
+                byte = sign.view(np.uint32) & (0xFF << 8 * place)
             else:
                 move = 8 * place - at
                 moved = source << move if move > 0 else source >> -move if move else source
@@ -175,19 +174,20 @@ def _permute(picks: Picks) -> Operation:
 
     def general(a: Array, b: Array, selector: Array) -> Array:
         both = (b.astype(np.uint64) << np.uint64(32)) | a
-        total = np.uint32(0)
+        total: Array = both.astype(np.uint32) & np.uint32(0)
         for place in range(4):
             digit = selector >> np.uint32(4 * place)
             byte = (both >> ((digit & np.uint32(7)) << np.uint32(3))).astype(np.uint8)
             sign = (byte.view(np.int8) >> 7).view(np.uint8)
             chosen = np.where(digit & np.uint32(8), sign, byte).astype(np.uint32)
             total = total | (chosen << np.uint32(8 * place))
-        return np.asarray(total)
+        return total
 
     def run(a: Array, b: Array, c: Array) -> tuple[Array, ...]:
         selector = c if table is None else table[c & np.uint32(3)]
         if selector.size == 1:
-            return (constant(*same_lanes(a, b), int(selector[0])),)
+            a, b = same_lanes(a, b)
+            return (constant(a, b, int(selector[0])),)
         return (general(a, b, selector),)
 
     return Operation(run, ("b32", "b32", "b32"), ("b32",))

@@ -77,7 +77,7 @@ def _set_predicate(picks: Picks) -> Operation:
     results = ("pred", "pred")
     if stype.endswith("x2"):
 
-        def both(a: Array, b: Array) -> tuple[Array, Array]:
+        def both(a: Array, b: Array) -> tuple[Array, ...]:
             a, b = same_lanes(a, b)
             t = relation(a.view(np.uint16), b.view(np.uint16))
             return t[0::2], t[1::2]
@@ -132,7 +132,11 @@ def _set(picks: Picks) -> Operation:
 
 def _select(picks: Picks) -> Operation:
     ptx_type = picks["type"]
-    return Operation(lambda a, b, c: (np.where(c, a, b),), (ptx_type, ptx_type, "pred"), (ptx_type,))
+
+    def run(a: Array, b: Array, c: Array) -> tuple[Array, ...]:
+        return (np.where(c, a, b),)
+
+    return Operation(run, (ptx_type, ptx_type, "pred"), (ptx_type,))
 
 
 def _select_by_sign(picks: Picks) -> Operation:

@@ -49,10 +49,9 @@ def multiply_high_signed(a: Array, b: Array) -> Array:
     A negative operand counts 2**64 too much in the unsigned product, which shows in the high half as
     one time the other operand.
     """
-    high = multiply_wide(a, b)[0]
-    zero = np.uint64(0)
-    high = high - np.where(a.view(np.int64) < 0, b, zero)
-    return high - np.where(b.view(np.int64) < 0, a, zero)
+    high, zero = multiply_wide(a, b)[0], np.uint64(0)
+    surplus: Array = np.where(a.view(np.int64) < 0, b, zero) + np.where(b.view(np.int64) < 0, a, zero)
+    return np.subtract(high, surplus)
 
 
 def bit_length(a: Array) -> Array:
