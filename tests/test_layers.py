@@ -21,19 +21,23 @@ CUDA_ASYNC = ("errors", "driver", "memory", "scheduling", "ops", "graph")
 # tilekern: what each part may import of tilekern besides itself. `errors` is below everything.
 TILEKERN = {
     "errors": set(),
-    "ir": {"errors"},
-    "language": {"errors", "ir"},
-    "passes": {"errors", "ir"},
-    "tileir": {"errors", "ir"},
-    "interpreter": {"errors", "ir"},
-    "frontend": {"errors", "ir", "language"},
-    "jit": {"errors", "ir", "language", "passes", "tileir", "interpreter", "frontend"},
+    "dtypes": set(),
+    "ir": {"errors", "dtypes"},
+    "language": {"errors", "dtypes"},
+    "passes": {"errors", "dtypes", "ir"},
+    "tileir": {"errors"},
+    "lowering": {"errors", "dtypes", "ir", "tileir"},
+    "interpreter": {"errors", "dtypes", "ir"},
+    "frontend": {"errors", "dtypes", "ir", "language"},
+    "jit": {
+        *("errors", "dtypes", "ir", "language", "passes", "tileir", "lowering", "interpreter", "frontend"),
+    },
 }
 # These stand on the public surface of all the rest.
 TILEKERN_TOP = {"kernels", "tune", "bench"}
 
 # The parts of tilekern that describe and rewrite kernels know no device.
-WITHOUT_DRIVER = ("ir", "language", "frontend", "passes", "tileir")
+WITHOUT_DRIVER = ("dtypes", "ir", "language", "frontend", "passes", "lowering", "tileir")
 
 
 class Import(NamedTuple):
