@@ -1,0 +1,252 @@
+"""Arithmetic and mathematics, element by element, with broadcasting and promotion.
+
+Functions of one float take whole numbers too, as float32. Results are those of docs/language.md.
+"""
+
+from __future__ import annotations
+
+from ._annotations import Scalar, Tile
+from ._kernel_only import kernel_only
+
+__all__ = [
+    "abs",
+    "add",
+    "bitwise_and",
+    "bitwise_lshift",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_rshift",
+    "bitwise_xor",
+    "ceil",
+    "cos",
+    "cosh",
+    "equal",
+    "exp",
+    "exp2",
+    "floor",
+    "floordiv",
+    "fma",
+    "greater",
+    "greater_equal",
+    "isnan",
+    "less",
+    "less_equal",
+    "log",
+    "log2",
+    "maximum",
+    "minimum",
+    "mod",
+    "mul",
+    "negative",
+    "not_equal",
+    "pow",
+    "rsqrt",
+    "sin",
+    "sinh",
+    "sqrt",
+    "sub",
+    "tan",
+    "tanh",
+    "truediv",
+    "where",
+]
+
+
+def exp(x: Scalar) -> Tile:
+    """e to the power of `x`."""
+    kernel_only()
+
+
+def exp2(x: Scalar) -> Tile:
+    """2 to the power of `x`."""
+    kernel_only()
+
+
+def log(x: Scalar) -> Tile:
+    """Natural logarithm; NaN below zero."""
+    kernel_only()
+
+
+def log2(x: Scalar) -> Tile:
+    """Logarithm to base 2; NaN below zero."""
+    kernel_only()
+
+
+def sqrt(x: Scalar) -> Tile:
+    """Square root, rounded to nearest even; NaN below zero."""
+    kernel_only()
+
+
+def rsqrt(x: Scalar) -> Tile:
+    """One over the square root."""
+    kernel_only()
+
+
+def sin(x: Scalar) -> Tile:
+    """Sine of an angle in radians."""
+    kernel_only()
+
+
+def cos(x: Scalar) -> Tile:
+    """Cosine of an angle in radians."""
+    kernel_only()
+
+
+def tan(x: Scalar) -> Tile:
+    """Tangent of an angle in radians."""
+    kernel_only()
+
+
+def sinh(x: Scalar) -> Tile:
+    """Hyperbolic sine."""
+    kernel_only()
+
+
+def cosh(x: Scalar) -> Tile:
+    """Hyperbolic cosine."""
+    kernel_only()
+
+
+def tanh(x: Scalar) -> Tile:
+    """Hyperbolic tangent."""
+    kernel_only()
+
+
+def floor(x: Scalar) -> Tile:
+    """Largest whole number not above `x`, of the same type."""
+    kernel_only()
+
+
+def ceil(x: Scalar) -> Tile:
+    """Smallest whole number not below `x`, of the same type."""
+    kernel_only()
+
+
+def abs(x: Scalar) -> Tile:  # noqa: A001 - cuTile's name
+    """Absolute value; the smallest signed integer stays as it is."""
+    kernel_only()
+
+
+def negative(x: Scalar) -> Tile:
+    """`-x`; integers wrap."""
+    kernel_only()
+
+
+def bitwise_not(x: Scalar) -> Tile:
+    """`~x`: every bit inverted."""
+    kernel_only()
+
+
+def isnan(x: Scalar) -> Tile:
+    """True where `x` is not a number."""
+    kernel_only()
+
+
+def add(x: Scalar, y: Scalar) -> Tile:
+    """`x + y`; integers wrap."""
+    kernel_only()
+
+
+def sub(x: Scalar, y: Scalar) -> Tile:
+    """`x - y`; integers wrap."""
+    kernel_only()
+
+
+def mul(x: Scalar, y: Scalar) -> Tile:
+    """`x * y`; integers wrap."""
+    kernel_only()
+
+
+def truediv(x: Scalar, y: Scalar) -> Tile:
+    """`x / y`; of whole numbers in float32."""
+    kernel_only()
+
+
+def floordiv(x: Scalar, y: Scalar) -> Tile:
+    """`x // y`: the quotient of whole numbers rounded down."""
+    kernel_only()
+
+
+def mod(x: Scalar, y: Scalar) -> Tile:
+    """`x % y`: what the floor division leaves, with the sign of `y`."""
+    kernel_only()
+
+
+def pow(x: Scalar, y: Scalar) -> Tile:  # noqa: A001 - cuTile's name
+    """`x ** y`; whole numbers to a constant power of 0 or more."""
+    kernel_only()
+
+
+def bitwise_and(x: Scalar, y: Scalar) -> Tile:
+    """`x & y` of integers or bools."""
+    kernel_only()
+
+
+def bitwise_or(x: Scalar, y: Scalar) -> Tile:
+    """`x | y` of integers or bools."""
+    kernel_only()
+
+
+def bitwise_xor(x: Scalar, y: Scalar) -> Tile:
+    """`x ^ y` of integers or bools."""
+    kernel_only()
+
+
+def bitwise_lshift(x: Scalar, y: Scalar) -> Tile:
+    """`x << y`, for 0 <= y < the width of `x`."""
+    kernel_only()
+
+
+def bitwise_rshift(x: Scalar, y: Scalar) -> Tile:
+    """`x >> y`, for 0 <= y < the width of `x`; signed integers keep their sign."""
+    kernel_only()
+
+
+def equal(x: Scalar, y: Scalar) -> Tile:
+    """`x == y`, a bool tile."""
+    kernel_only()
+
+
+def not_equal(x: Scalar, y: Scalar) -> Tile:
+    """`x != y`, a bool tile; true for NaN."""
+    kernel_only()
+
+
+def less(x: Scalar, y: Scalar) -> Tile:
+    """`x < y`, a bool tile."""
+    kernel_only()
+
+
+def less_equal(x: Scalar, y: Scalar) -> Tile:
+    """`x <= y`, a bool tile."""
+    kernel_only()
+
+
+def greater(x: Scalar, y: Scalar) -> Tile:
+    """`x > y`, a bool tile."""
+    kernel_only()
+
+
+def greater_equal(x: Scalar, y: Scalar) -> Tile:
+    """`x >= y`, a bool tile."""
+    kernel_only()
+
+
+def minimum(x: Scalar, y: Scalar, *, propagate_nan: bool = True) -> Tile:
+    """The smaller of both; NaN if either is, or only if both are where `propagate_nan` is off."""
+    kernel_only()
+
+
+def maximum(x: Scalar, y: Scalar, *, propagate_nan: bool = True) -> Tile:
+    """The larger of both; NaN if either is, or only if both are where `propagate_nan` is off."""
+    kernel_only()
+
+
+def fma(x: Scalar, y: Scalar, z: Scalar) -> Tile:
+    """`x * y + z` of floats, rounded once."""
+    kernel_only()
+
+
+def where(condition: Scalar, x: Scalar, y: Scalar) -> Tile:
+    """`x` where the condition holds, else `y`; all three broadcast together."""
+    kernel_only()

@@ -1,0 +1,78 @@
+"""Moving the elements of tiles, and changing their type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._annotations import Scalar, Tile
+from ._kernel_only import kernel_only
+
+if TYPE_CHECKING:
+    from ..dtypes import DType
+    from ._memory import Shape
+
+__all__ = [
+    "astype",
+    "bitcast",
+    "broadcast_to",
+    "cat",
+    "expand_dims",
+    "extract",
+    "item",
+    "permute",
+    "reshape",
+    "transpose",
+]
+
+
+def reshape(x: Tile, shape: Shape) -> Tile:
+    """The same elements, in row-major order, in another shape; one side may be -1."""
+    kernel_only()
+
+
+def broadcast_to(x: Scalar, shape: Shape) -> Tile:
+    """Repeated to `shape` by NumPy's rules: axes of size 1, and new ones in front."""
+    kernel_only()
+
+
+def expand_dims(x: Tile, axis: int | tuple[int, ...]) -> Tile:
+    """With new axes of size 1 at these positions of the result."""
+    kernel_only()
+
+
+def permute(x: Tile, axes: tuple[int, ...]) -> Tile:
+    """Axis i of the result is axis `axes[i]` of `x`."""
+    kernel_only()
+
+
+def transpose(x: Tile, axis0: int | None = None, axis1: int | None = None) -> Tile:
+    """With two axes swapped; a tile of rank 2 needs none named."""
+    kernel_only()
+
+
+def cat(tiles: tuple[Tile, ...], axis: int) -> Tile:
+    """Two tiles of one shape, or four, or eight, one after the other along `axis`."""
+    kernel_only()
+
+
+def extract(x: Tile, index: tuple[Scalar, ...] | Scalar, shape: Shape) -> Tile:
+    """Part number `index` of the equal parts of `shape` that `x` falls into; `shape` divides its sides."""
+    kernel_only()
+
+
+def item(x: Tile) -> Tile:
+    """The one element of a tile of size 1, as a scalar."""
+    kernel_only()
+
+
+def astype(x: Scalar, dtype: DType) -> Tile:
+    """The same numbers as `dtype`: rounded to nearest even; float to integer drops the fraction and saturates.
+
+    Integers keep their low bits; to bool means "is not 0".
+    """
+    kernel_only()
+
+
+def bitcast(x: Tile, dtype: DType) -> Tile:
+    """The same bits read as another type of equal width."""
+    kernel_only()
