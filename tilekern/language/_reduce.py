@@ -30,7 +30,7 @@ def max(  # noqa: A001 - cuTile's name
 def min(  # noqa: A001 - cuTile's name
     x: Tile, axis: Axis = None, *, keepdims: bool = False, propagate_nan: bool = True
 ) -> Tile:
-    """Smallest element along one axis, several, or all; NaN if there is one, unless `propagate_nan` is off."""
+    """Smallest element along one axis, several, or all; NaN if there is one, unless told not to."""
     kernel_only()
 
 
@@ -64,8 +64,8 @@ def mma(x: Tile, y: Tile, acc: Tile) -> Tile:
     """`x @ y + acc` for (M, K), (K, N) and (M, N), or with a leading batch axis; on tensor cores.
 
     No promotion: float16 accumulates in float16 or float32; bfloat16, tfloat32 and float32 in float32;
-    float64 in float64; fp8 in float16 or float32; 8-bit integers in int32. A float32 product keeps its full precision;
-    cast to tfloat32 for speed.
+    float64 in float64; fp8 in float16 or float32; 8-bit integers in int32. A float32 product keeps its
+    full precision; cast to tfloat32 for speed.
     """
     kernel_only()
 

@@ -66,9 +66,10 @@ def item(x: Tile) -> Tile:
 
 
 def astype(x: Scalar, dtype: DType) -> Tile:
-    """The same numbers as `dtype`: rounded to nearest even; float to integer drops the fraction and saturates.
+    """The same numbers as `dtype`, rounded to nearest even.
 
-    Integers keep their low bits; to bool means "is not 0".
+    Float to integer drops the fraction and saturates; a NaN gives 0. Integers keep their low bits. To bool
+    means "is not 0".
     """
     kernel_only()
 
