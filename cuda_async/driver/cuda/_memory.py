@@ -1,0 +1,305 @@
+"""Memory: the device's own pool, pinned host memory, copies, fills and conversions."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ...errors import CudaAsyncError, OutOfMemoryError
+from .._arguments import ArgumentBlock
+from .._protocol import FunctionHandle, PoolStatistics
+from ._convert import check_convertible, convert_kernel
+from ._errors import OUT_OF_MEMORY
+from ._kernel_text import BLOCK_THREADS, KernelText
+from ._modules import ModuleCalls
+from ._strided import CopyPlan, fill_kernel, plan_copy, split_axes, strided_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from .._protocol import StreamHandle
+
+__all__ = ["MemoryCalls"]
+
+KEEP_EVERYTHING = (1 << 64) - 1
+HOST_ALLOC_PORTABLE = 1
+# A 2-D copy is done by a copy engine, row by row; below this a kernel is faster.
+LONG_ROW_BYTES = 1024
+MAX_PITCH_BYTES = (1 << 31) - 1
+NARROW_INDEX_UNITS = 1 << 32
+BLOCKS_PER_MULTIPROCESSOR = 16
+
+
+class MemoryCalls(ModuleCalls):
+    """The part of the CUDA driver that knows memory."""
+
+    def __init__(self, api: Any, ordinal: int, context: Any, device: Any) -> None:
+        super().__init__(api, ordinal, context)
+        self._device = device
+        self._pool = self._make_pool()
+        self._cuMemAllocFromPoolAsync = api.cuMemAllocFromPoolAsync
+        self._cuMemFreeAsync = api.cuMemFreeAsync
+        self._cuMemcpyHtoDAsync = api.cuMemcpyHtoDAsync
+        self._cuMemcpyDtoHAsync = api.cuMemcpyDtoHAsync
+        self._cuMemcpyDtoDAsync = api.cuMemcpyDtoDAsync
+        self._kernels: dict[object, tuple[FunctionHandle, KernelText]] = {}
+        self._kernels_lock = threading.Lock()
+
+    # -- the pool
+
+    def _make_pool(self) -> Any:
+        """A pool of our own: its statistics are ours alone, and no other library's settings touch it."""
+        api = self._api
+        location = api.CUmemLocation()
+        location.type = api.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        location.id = self.ordinal
+        properties = api.CUmemPoolProps()
+        properties.allocType = api.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        properties.handleTypes = api.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
+        properties.location = location
+        pool = self._call("cuMemPoolCreate", properties)
+        self._set_release_threshold(pool, KEEP_EVERYTHING)
+        return pool
+
+    def _set_release_threshold(self, pool: Any, size_bytes: int) -> None:
+        attribute = self._api.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        self._call("cuMemPoolSetAttribute", pool, attribute, self._api.cuuint64_t(size_bytes))
+
+    def memory_alloc_async(self, size_bytes: int, stream: StreamHandle) -> int:
+        """Stream-ordered allocation of `size_bytes` > 0 from the pool; aligned to 256 bytes.
+
+        Raises:
+            OutOfMemoryError: it does not fit.
+        """
+        code, address = self._cuMemAllocFromPoolAsync(size_bytes, self._pool, self._streams[stream])
+        if code:
+            if int(code) == OUT_OF_MEMORY:
+                self._out_of_memory(size_bytes)
+            self._fail("cuMemAllocFromPoolAsync", code)
+        return int(address)
+
+    def memory_free_async(self, address: int, stream: StreamHandle) -> None:
+        """Free once `stream` has got here."""
+        code = self._cuMemFreeAsync(address, self._streams[stream])[0]
+        if code:
+            self._fail("cuMemFreeAsync", code)
+
+    def _out_of_memory(self, size_bytes: int) -> NoReturn:
+        total = self.properties.total_memory_bytes
+        try:
+            statistics = self.pool_statistics()
+            used, reserved = statistics.used_bytes, statistics.reserved_bytes
+            free, total = (int(n) for n in self._call("cuMemGetInfo"))
+        except CudaAsyncError:
+            used = reserved = free = 0
+        raise OutOfMemoryError(
+            f"{self.label}: {size_bytes} bytes do not fit: {used} bytes are in use and {reserved - used} cached "
+            f"in the pool, {free} of the device's {total} bytes are free; free tensors, or use smaller ones",
+            requested_bytes=size_bytes,
+            used_bytes=used,
+            limit_bytes=total,
+        )
+
+    def pool_trim(self, keep_bytes: int = 0) -> None:
+        """Give cached, unused memory back to the system, down to `keep_bytes` reserved."""
+        self._call("cuMemPoolTrimTo", self._pool, keep_bytes)
+
+    def pool_set_release_threshold(self, size_bytes: int) -> None:
+        """How much the pool may keep when a stream is synchronized; everything, unless this is called."""
+        self._set_release_threshold(self._pool, min(size_bytes, KEEP_EVERYTHING))
+
+    def pool_statistics(self) -> PoolStatistics:
+        """The pool's counters."""
+
+        def get(name: str) -> int:
+            attribute = getattr(self._api.CUmemPool_attribute, f"CU_MEMPOOL_ATTR_{name}")
+            return int(self._call("cuMemPoolGetAttribute", self._pool, attribute))
+
+        return PoolStatistics(
+            used_bytes=get("USED_MEM_CURRENT"),
+            used_high_bytes=get("USED_MEM_HIGH"),
+            reserved_bytes=get("RESERVED_MEM_CURRENT"),
+            reserved_high_bytes=get("RESERVED_MEM_HIGH"),
+        )
+
+    # -- pinned memory
+
+    def pinned_alloc(self, size_bytes: int) -> int:
+        """Page-locked host memory for every device of the process. Slow."""
+        self.bind()
+        code, address = self._api.cuMemHostAlloc(size_bytes, HOST_ALLOC_PORTABLE)
+        if code:
+            if int(code) == OUT_OF_MEMORY:
+                raise OutOfMemoryError(
+                    f"{self.label}: the system cannot page-lock {size_bytes} bytes of host memory; use smaller "
+                    "transfers, or raise the limit on locked memory (ulimit -l)",
+                    requested_bytes=size_bytes,
+                    used_bytes=0,
+                    limit_bytes=0,
+                )
+            self._fail("cuMemHostAlloc", code)
+        return int(address)
+
+    def pinned_free(self, address: int) -> None:
+        """Give page-locked memory back; no copy may use it any more."""
+        self._call("cuMemFreeHost", address)
+
+    # -- copies
+
+    def copy_host_to_device_async(self, dst: int, src: int, size_bytes: int, stream: StreamHandle) -> None:
+        """Copy from pinned host memory."""
+        code = self._cuMemcpyHtoDAsync(dst, src, size_bytes, self._streams[stream])[0]
+        if code:
+            self._fail("cuMemcpyHtoDAsync", code)
+
+    def copy_device_to_host_async(self, dst: int, src: int, size_bytes: int, stream: StreamHandle) -> None:
+        """Copy to pinned host memory."""
+        code = self._cuMemcpyDtoHAsync(dst, src, size_bytes, self._streams[stream])[0]
+        if code:
+            self._fail("cuMemcpyDtoHAsync", code)
+
+    def copy_device_to_device_async(self, dst: int, src: int, size_bytes: int, stream: StreamHandle) -> None:
+        """Copy on the device."""
+        code = self._cuMemcpyDtoDAsync(dst, src, size_bytes, self._streams[stream])[0]
+        if code:
+            self._fail("cuMemcpyDtoDAsync", code)
+
+    def copy_strided_async(
+        self,
+        dst: int,
+        dst_strides_bytes: Sequence[int],
+        src: int,
+        src_strides_bytes: Sequence[int],
+        shape: Sequence[int],
+        itemsize: int,
+        stream: StreamHandle,
+    ) -> None:
+        """Copy an N-d array element by element; see `_strided.py` for how."""
+        plan = plan_copy(dst, dst_strides_bytes, src, src_strides_bytes, shape, itemsize)
+        if plan is None:
+            return
+        self.bind()
+        run = plan.run_bytes
+        if run is not None:
+            self.copy_device_to_device_async(plan.dst, plan.src, run, stream)
+            return
+        rows = plan.rows
+        if rows is not None and rows[0] >= LONG_ROW_BYTES and self._fits_pitch(plan):
+            self._copy_rows(plan, rows, stream)
+            return
+        for piece in split_axes(plan):
+            self._copy_by_kernel(piece, stream)
+
+    def _fits_pitch(self, plan: CopyPlan) -> bool:
+        return max(plan.dst_strides[0], plan.src_strides[0]) <= MAX_PITCH_BYTES
+
+    def _copy_rows(self, plan: CopyPlan, rows: tuple[int, int], stream: StreamHandle) -> None:
+        copy = self._api.CUDA_MEMCPY2D()
+        device = self._api.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        copy.srcMemoryType = copy.dstMemoryType = device
+        copy.srcDevice, copy.srcPitch = self._api.CUdeviceptr(plan.src), plan.src_strides[0]
+        copy.dstDevice, copy.dstPitch = self._api.CUdeviceptr(plan.dst), plan.dst_strides[0]
+        copy.WidthInBytes, copy.Height = rows
+        self._call("cuMemcpy2DAsync", copy, self._streams[stream])
+
+    def _copy_by_kernel(self, plan: CopyPlan, stream: StreamHandle) -> None:
+        count, axes, unit = plan.count, len(plan.shape), plan.unit
+        if axes == 0:
+            self.copy_device_to_device_async(plan.dst, plan.src, unit, stream)
+            return
+        wide = count >= NARROW_INDEX_UNITS
+        function, kernel = self._own_kernel(
+            ("strided", unit, axes, wide), lambda: strided_kernel(unit, axes, wide_index=wide)
+        )
+        values = [plan.dst, plan.src, count, *plan.shape[1:], *plan.dst_strides, *plan.src_strides]
+        self._run_own(function, kernel, values, count, stream)
+
+    # -- fills and conversions
+
+    def fill_async(self, dst: int, pattern: bytes, count: int, stream: StreamHandle) -> None:
+        """Write `count` copies of a pattern of 1, 2, 4 or 8 bytes.
+
+        Raises:
+            ValueError: another size of pattern, or `dst` is not aligned to it.
+        """
+        size = len(pattern)
+        if size not in (1, 2, 4, 8):
+            raise ValueError(f"a fill pattern has 1, 2, 4 or 8 bytes, got {size}")
+        if dst % size:
+            raise ValueError(f"a fill with {size} bytes needs an address aligned to them, got {dst:#x}")
+        if count <= 0:
+            return
+        if size == 8 and pattern[:4] == pattern[4:]:
+            size, pattern, count = 4, pattern[:4], 2 * count
+        value = int.from_bytes(pattern, "little")
+        if size < 8:
+            self._call(f"cuMemsetD{8 * size}Async", dst, value, count, self._streams[stream])
+            return
+        function, kernel = self._own_kernel("fill", fill_kernel)
+        self._run_own(function, kernel, [dst, value, count], count, stream)
+
+    def convert_async(
+        self,
+        dst: int,
+        dst_dtype: np.dtype[np.generic],
+        src: int,
+        src_dtype: np.dtype[np.generic],
+        count: int,
+        stream: StreamHandle,
+    ) -> None:
+        """Convert `count` contiguous elements; the results are `astype`'s (see `_convert.py`).
+
+        Raises:
+            TypeError: one of the types cannot be converted on the device.
+        """
+        dst_name, src_name = check_convertible(dst_dtype), check_convertible(src_dtype)
+        if count <= 0:
+            return
+        if dst_name == src_name:
+            self.bind()
+            self.copy_device_to_device_async(dst, src, count * dst_dtype.itemsize, stream)
+            return
+        function, kernel = self._conversion(dst_name, src_name)
+        self._run_own(function, kernel, [dst, src, count], count, stream)
+
+    def convert_prepare(self, dst_dtype: np.dtype[np.generic], src_dtype: np.dtype[np.generic]) -> None:
+        """Compile the conversion now, so that `convert_async` need not. Slow."""
+        dst_name, src_name = check_convertible(dst_dtype), check_convertible(src_dtype)
+        if dst_name != src_name:
+            self._conversion(dst_name, src_name)
+
+    def _conversion(self, dst_name: str, src_name: str) -> tuple[FunctionHandle, KernelText]:
+        return self._own_kernel(("convert", dst_name, src_name), lambda: convert_kernel(dst_name, src_name))
+
+    def _own_kernel(self, key: object, make: Callable[[], KernelText]) -> tuple[FunctionHandle, KernelText]:
+        """One of the kernels this driver brings, loaded on first use; by one thread, others wait."""
+        found = self._kernels.get(key)
+        if found is None:
+            with self._kernels_lock:
+                found = self._kernels.get(key)
+                if found is None:
+                    kernel = make()
+                    module = self.module_load(kernel.text.encode(), kernel.name)
+                    found = self._kernels[key] = (self.module_function(module, kernel.name), kernel)
+        return found
+
+    def _run_own(
+        self,
+        function: FunctionHandle,
+        kernel: KernelText,
+        values: list[int],
+        count: int,
+        stream: StreamHandle,
+    ) -> None:
+        arguments = ArgumentBlock(kernel.parameters)
+        for i, value in enumerate(values):
+            arguments.buffer[8 * i : 8 * i + 8] = (value & KEEP_EVERYTHING).to_bytes(8, "little")
+        most = self.properties.limits.multiprocessors * BLOCKS_PER_MULTIPROCESSOR
+        blocks = min(-(-count // BLOCK_THREADS), most)
+        self._call(
+            "cuLaunchKernel",
+            *(self._functions[function], blocks, 1, 1, BLOCK_THREADS, 1, 1, 0),
+            *(self._streams[stream], arguments.pointers_address, 0),
+        )
