@@ -6,6 +6,8 @@ IR or any device.
 """
 
 from . import types
+from ._architectures import ARCHITECTURES
+from ._assembler import DEFAULT_TIMEOUT_S, Assembly, assemble, disassemble, verify
 from ._attributes import (
     ENTRY_HINTS,
     MEMORY_HINTS,
@@ -21,6 +23,8 @@ from ._attributes import (
 )
 from ._constants import element_bits, encode_elements
 from ._debug import SourceLocation
+from ._decoder import decode_module
+from ._encoder import encode_module
 from ._enums import (
     AtomicMode,
     ComparisonOrdering,
@@ -35,15 +39,21 @@ from ._enums import (
     Signedness,
 )
 from ._module import Block, Function, Module, Operation, Region, Value
+from ._printer import print_module
+from ._remarks import Remark
+from ._toolchain import Toolchain, find_toolchain, tileiras_version
 from ._version import DEFAULT_VERSION, SUPPORTED_VERSIONS, Version
 from ._writer import FunctionBuilder, ModuleWriter
 
 __all__ = [
+    "ARCHITECTURES",
+    "DEFAULT_TIMEOUT_S",
     "DEFAULT_VERSION",
     "ENTRY_HINTS",
     "MEMORY_HINTS",
     "SUPPORTED_VERSIONS",
     "VIEW_HINTS",
+    "Assembly",
     "AtomicMode",
     "Attribute",
     "Block",
@@ -67,13 +77,23 @@ __all__ = [
     "PaddingValue",
     "PointerKind",
     "Region",
+    "Remark",
     "RoundingMode",
     "SameElements",
     "Signedness",
     "SourceLocation",
+    "Toolchain",
     "Value",
     "Version",
+    "assemble",
+    "decode_module",
+    "disassemble",
     "element_bits",
     "encode_elements",
+    "encode_module",
+    "find_toolchain",
+    "print_module",
+    "tileiras_version",
     "types",
+    "verify",
 ]

@@ -128,11 +128,13 @@ class RejectedError(AssemblerError):
         op: name of the operation the verifier names, such as "addf"; empty where it names none.
         rule: what the verifier said about it.
         location: (file, line, column) in the user's source, None where the module has no locations.
+        callers: for inlined code, where it was called, innermost first.
     """
 
     op: str = ""
     rule: str = ""
     location: tuple[str, int, int] | None = None
+    callers: tuple[tuple[str, int, int], ...] = ()
 
 
 class ArchitectureError(AssemblerError):
@@ -140,9 +142,11 @@ class ArchitectureError(AssemblerError):
 
     Attributes:
         reason: what the assembler said is not supported.
+        location: (file, line, column) in the user's source, None where the module has no locations.
     """
 
     reason: str = ""
+    location: tuple[str, int, int] | None = None
 
 
 class CompilerTimeoutError(AssemblerError):

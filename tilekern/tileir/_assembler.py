@@ -1,0 +1,309 @@
+"""From bytecode to a cubin with NVIDIA's assembler, and from its complaints to our errors.
+
+Every call is a process of its own (0.1 to 2 s for `assemble`, 10 ms for `verify`), bounded in time: there
+are inputs on which the assembler never ends. It blocks; call it from a worker thread.
+
+The assembler leaves source locations out of what its verifier says; the disassembler, which runs the
+same verifier, prints them. So a rejected module is given to that as well, to name the user's line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ._process import Finished, run_tool
+from ._remarks import Remark, parse_places, parse_remarks
+from ._toolchain import Toolchain, find_toolchain
+from ._version import Version, version_text
+from .errors import (
+    ArchitectureError,
+    AssemblerError,
+    CompilerCrashedError,
+    CompilerFailedError,
+    CompilerNotFoundError,
+    CompilerTimeoutError,
+    CompilerTooOldError,
+    RejectedError,
+    UnknownArchitectureError,
+)
+
+__all__ = ["DEFAULT_TIMEOUT_S", "Assembly", "assemble", "disassemble", "verify"]
+
+DEFAULT_TIMEOUT_S = 60.0
+_VERSION_OFFSET = 8
+_MODULE = "module.tileir"
+_CUBIN = "module.cubin"
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """What the assembler made."""
+
+    cubin: bytes
+    warnings: tuple[Remark, ...]
+    remarks: tuple[Remark, ...]
+    """Empty unless asked for."""
+    remarks_text: str
+    """The remarks as printed."""
+
+
+def assemble(
+    bytecode: bytes,
+    arch: str = "sm_90",
+    *,
+    kernel: str = "",
+    opt_level: int | None = None,
+    line_info: bool = False,
+    debug: bool = False,
+    remarks: bool = False,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    toolchain: Toolchain | None = None,
+) -> Assembly:
+    """Compile a module for one architecture. Blocks; needs no GPU.
+
+    Args:
+        arch: target such as "sm_90".
+        kernel: what to call it in errors; read from the module if not given.
+        opt_level: 0 to 3; 3 if not given, or 0 with `debug`.
+        line_info: keep source lines, as far as the module has them, for profilers and the debugger.
+        debug: full debug information; only unoptimised.
+        remarks: report how loads, stores and matrix products were compiled.
+        timeout_s: the assembler is killed after this long.
+        toolchain: the assembler to use; the one `find_toolchain` finds if not given.
+    Raises:
+        AssemblerError: one of its subclasses, which tell the cases apart.
+        ValueError: `opt_level` out of range, or not 0 with `debug`.
+    """
+    level = (0 if debug else 3) if opt_level is None else opt_level
+    if level not in (0, 1, 2, 3):
+        raise ValueError(f"opt_level is 0, 1, 2 or 3, got {opt_level}")
+    if debug and level:
+        raise ValueError(f"debug information needs opt_level 0, got {opt_level}")
+    options = [f"--gpu-name={arch}", f"--opt-level={level}"]
+    if debug:
+        options.append("--device-debug")
+    elif line_info:
+        options.append("--lineinfo")
+    if remarks:
+        options.append("--remarks=all")
+    toolchain = toolchain or find_toolchain()
+    report = _Report(bytecode, kernel, arch, toolchain)
+    with _private_folder(report) as folder:
+        command = [toolchain.assembler, *options, _MODULE, "-o", _CUBIN]
+        finished = _run(report, command, folder, timeout_s)
+        if finished.exit_code != 0:
+            raise _explain(report, finished, timeout_s, folder)
+        cubin = _read(report, Path(folder, _CUBIN), finished)
+    return Assembly(
+        cubin,
+        parse_remarks(finished.stderr),
+        parse_remarks(finished.stdout) if remarks else (),
+        finished.stdout if remarks else "",
+    )
+
+
+def disassemble(
+    bytecode: bytes,
+    *,
+    locations: bool = False,
+    kernel: str = "",
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    toolchain: Toolchain | None = None,
+) -> str:
+    """The module as NVIDIA's textual Tile IR, after verifying it; with `locations` source lines as well.
+
+    Raises:
+        RejectedError: it breaks a rule; with its source location if the module has them.
+        CompilerNotFoundError: there is no disassembler.
+    """
+    toolchain = toolchain or find_toolchain()
+    report = _Report(bytecode, kernel, "", toolchain)
+    with _private_folder(report) as folder:
+        command = [_disassembler(report), _MODULE, *(["-g"] if locations else [])]
+        finished = _run(report, command, folder, timeout_s)
+    if finished.exit_code != 0:
+        raise _explain(report, finished, timeout_s, folder=None)
+    return finished.stdout
+
+
+def verify(
+    bytecode: bytes,
+    *,
+    kernel: str = "",
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    toolchain: Toolchain | None = None,
+) -> None:
+    """Check a module against every rule of Tile IR without generating code; raises as `disassemble` does."""
+    disassemble(bytecode, kernel=kernel, timeout_s=timeout_s, toolchain=toolchain)
+
+
+class _Report:
+    """The facts every error carries."""
+
+    def __init__(self, bytecode: bytes, kernel: str, arch: str, toolchain: Toolchain) -> None:
+        self.bytecode = bytecode
+        self.arch = arch
+        self.toolchain = toolchain
+        self._kernel = kernel
+
+    @property
+    def kernel(self) -> str:
+        if not self._kernel:
+            self._kernel = _kernel_names(self.bytecode)
+        return self._kernel
+
+    # Any: these are the keyword arguments of AssemblerError.
+    def facts(self, finished: Finished | None = None) -> dict[str, Any]:
+        printed = (finished.stderr, finished.stdout) if finished else ()
+        log = "\n".join(part.rstrip() for part in printed if part)
+        return {
+            "kernel": self.kernel,
+            "architecture": self.arch,
+            "toolchain": self.toolchain,
+            "exit_code": finished.exit_code if finished else None,
+            "log": log,
+        }
+
+
+@contextmanager
+def _private_folder(report: _Report) -> Iterator[str]:
+    """A folder with the module in it, removed at the end whatever the tool left there."""
+    import tempfile
+
+    try:
+        temporary = tempfile.TemporaryDirectory(prefix="tilekern-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise CompilerFailedError(f"no temporary folder could be made: {error}", **report.facts()) from error
+    with temporary as folder:
+        try:
+            Path(folder, _MODULE).write_bytes(report.bytecode)
+        except OSError as error:
+            raise CompilerFailedError(f"the module cannot be written: {error}", **report.facts()) from error
+        yield folder
+
+
+def _run(report: _Report, command: list[str], folder: str, timeout_s: float) -> Finished:
+    try:
+        return run_tool(command, Path(folder), timeout_s)
+    except OSError as error:
+        raise CompilerNotFoundError(f"{command[0]} cannot be started: {error}", **report.facts()) from error
+
+
+def _read(report: _Report, file: Path, finished: Finished) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise CompilerFailedError(
+            f"the assembler left no cubin: {error}", **report.facts(finished)
+        ) from error
+
+
+def _disassembler(report: _Report) -> str:
+    if not report.toolchain.disassembler:
+        raise CompilerNotFoundError(
+            f"there is no tileirdisasm beside {report.toolchain.assembler}", **report.facts()
+        )
+    return report.toolchain.disassembler
+
+
+def _explain(report: _Report, finished: Finished, timeout_s: float, folder: str | None) -> AssemblerError:
+    """The error for a tool that did not succeed; `folder` still holds the module if there is one."""
+    facts = report.facts(finished)
+    text = finished.stderr
+    if finished.exit_code is None:
+        timeout = CompilerTimeoutError(
+            f"the assembler did not end within {timeout_s:g} s and was killed; allow more time, or change "
+            "the kernel: on some programs it never ends (known: num_cta_in_cga=2 where a loaded tile is the "
+            "first value a loop carries into a matrix product)",
+            **facts,
+        )
+        timeout.timeout_s = timeout_s
+        return timeout
+    if finished.exit_code < 0 or finished.exit_code > 128:
+        number = -finished.exit_code if finished.exit_code < 0 else finished.exit_code - 128
+        return CompilerCrashedError(f"the assembler was ended by {_signal_name(number)}", **facts)
+    if report.arch and re.search(r"Cannot find option named|architecture \S+ is not supported", text):
+        known = report.toolchain.architectures
+        unknown = UnknownArchitectureError(
+            f"the assembler has no target {report.arch!r}; it has {', '.join(known) or 'none that it lists'}",
+            **facts,
+        )
+        unknown.known = known
+        return unknown
+    version = _bytecode_version(report.bytecode)
+    supported = report.toolchain.bytecode_versions
+    if version is not None and supported and version not in supported:
+        old = CompilerTooOldError(
+            f"the assembler does not read bytecode {version_text(version)}, only "
+            f"{', '.join(map(version_text, supported))}; a newer one comes with "
+            'pip install --upgrade "cuda-async[compile]"',
+            **facts,
+        )
+        old.needed, old.supported = version, supported
+        return old
+    if match := re.search(r"error: (Incompatibility with architecture .*)", text):
+        places = parse_places(text)
+        refused = ArchitectureError(f"{_at(places)}{match[1]}", **facts)
+        refused.reason, refused.location = match[1], places[0] if places else None
+        return refused
+    if finished.exit_code == 3:
+        return _rejected(report, finished, folder)
+    return CompilerFailedError(
+        f"the assembler gave up with exit code {finished.exit_code}"
+        + ("" if text.strip() else " and said nothing"),
+        **facts,
+    )
+
+
+def _rejected(report: _Report, finished: Finished, folder: str | None) -> RejectedError:
+    """A rejected module; where the assembler names no place, the disassembler may."""
+    facts = report.facts(finished)
+    text = finished.stderr
+    if folder is not None and not parse_places(text) and report.toolchain.disassembler:
+        again = _run(report, [report.toolchain.disassembler, _MODULE, "-g"], folder, DEFAULT_TIMEOUT_S)
+        if again.exit_code == 3 and parse_places(again.stderr):
+            text = again.stderr
+    first = next((line for line in text.splitlines() if "error: " in line), "")
+    rule = first.rpartition("error: ")[2] if "' op " not in first else first.partition("error: ")[2]
+    named = re.search(r"'cuda_tile\.(\w+)' op (.*)", first)
+    places = parse_places(first)
+    rejected = RejectedError(f"{_at(places)}not valid Tile IR: {rule or 'no reason given'}", **facts)
+    rejected.rule = named[2] if named else rule
+    rejected.op = named[1] if named else ""
+    rejected.location = places[0] if places else None
+    rejected.callers = places[1:]
+    return rejected
+
+
+def _at(places: tuple[tuple[str, int, int], ...]) -> str:
+    return f"{places[0][0]}:{places[0][1]}:{places[0][2]}: " if places else ""
+
+
+def _bytecode_version(bytecode: bytes) -> Version | None:
+    if len(bytecode) < _VERSION_OFFSET + 2:
+        return None
+    return bytecode[_VERSION_OFFSET], bytecode[_VERSION_OFFSET + 1]
+
+
+def _kernel_names(bytecode: bytes) -> str:
+    from ._decoder import decode_module
+    from .errors import DecodeError
+
+    try:
+        return ", ".join(function.name for function in decode_module(bytecode).functions)
+    except DecodeError:
+        return ""
+
+
+def _signal_name(number: int) -> str:
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
