@@ -15,8 +15,11 @@ from . import (
     _semantics_approx,
     _semantics_bits,
     _semantics_compare,
+    _semantics_convert,
     _semantics_float,
+    _semantics_half,
     _semantics_integer,
+    _semantics_narrow,
 )
 from ._semantics_forms import (
     Form,
@@ -47,6 +50,9 @@ def _forms_by_opcode() -> dict[str, list[Form]]:
         _semantics_compare,
         _semantics_float,
         _semantics_approx,
+        _semantics_half,
+        _semantics_convert,
+        _semantics_narrow,
     ):
         for item in module.FORMS:
             table.setdefault(item.opcode, []).append(item)

@@ -133,7 +133,8 @@ def round_pack(
     bits = np.where(significand == 0, np.where(up, _ONE, _ZERO), bits)
     if np.count_nonzero(over):
         bits = np.where(over, _overflow(negative, fmt, mode), bits)
-    return np.bitwise_or(bits, negative.astype(np.uint64) << np.uint64(fmt.sign_bit))
+    signed: Array = bits | (negative.astype(np.uint64) << np.uint64(fmt.sign_bit))
+    return signed
 
 
 def _stochastic_carry(rest: Array, shift: Array, random: Array, bits: int) -> Array:

@@ -51,7 +51,8 @@ def multiply_high_signed(a: Array, b: Array) -> Array:
     """
     high, zero = multiply_wide(a, b)[0], np.uint64(0)
     surplus: Array = np.where(a.view(np.int64) < 0, b, zero) + np.where(b.view(np.int64) < 0, a, zero)
-    return np.subtract(high, surplus)
+    signed: Array = high - surplus
+    return signed
 
 
 def bit_length(a: Array) -> Array:
@@ -60,8 +61,10 @@ def bit_length(a: Array) -> Array:
     Clearing the bit below the leading one keeps the conversion to float64 from rounding up to the next
     power of two; the exponent then is the answer.
     """
-    leading: Array = (a & ~(a >> _1)).astype(np.float64).view(np.int64) >> 52
-    return np.maximum(leading - 1022, 0)
+    leading: Array = a & ~(a >> _1)
+    exponent: Array = leading.astype(np.float64).view(np.int64) >> 52
+    length: Array = np.maximum(exponent - 1022, 0)
+    return length
 
 
 def add_128(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
