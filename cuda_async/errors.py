@@ -19,6 +19,7 @@ __all__ = [
     "KernelError",
     "LaunchError",
     "MemoryFault",
+    "OperationCancelledError",
     "OutOfMemoryError",
     "ReentrancyError",
     "SchedulingError",
@@ -146,6 +147,10 @@ class AliasError(CudaAsyncError, ValueError):
 
 class ConsumedError(CudaAsyncError, RuntimeError):
     """An operation was used a second time; `.shared()` gives one that can be."""
+
+
+class OperationCancelledError(CudaAsyncError):
+    """A `DeviceFuture` was cancelled before everything was enqueued, so it has no result."""
 
 
 class ReentrancyError(CudaAsyncError, RuntimeError):

@@ -105,6 +105,8 @@ class ParameterKind(Enum):
     64-bit one may also be an address."""
     FLOAT = "float"
     """`.f16`, `.f32`, `.f64`."""
+    POINTER = "pointer"
+    """`.u64` or `.b64` with `.ptr`: an address. Only newer compilers say so."""
     STRUCT = "struct"
     """A by-value array of bytes (`.b8 name[n]`)."""
 

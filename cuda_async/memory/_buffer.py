@@ -40,7 +40,16 @@ class Buffer:
         retained_on_use: submissions must keep this object alive until the device has passed them.
     """
 
-    __slots__ = ("__weakref__", "_notes", "address", "device", "owner", "retained_on_use", "size_bytes", "usage")
+    __slots__ = (
+        "__weakref__",
+        "_notes",
+        "address",
+        "device",
+        "owner",
+        "retained_on_use",
+        "size_bytes",
+        "usage",
+    )
 
     def __init__(
         self,

@@ -10,7 +10,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-
 __all__ = [
     "DTYPES",
     "DType",
@@ -115,7 +114,11 @@ def fill_pattern(value: object, dtype: DType) -> bytes:
         OverflowError: an int that `dtype` cannot hold, naming both.
         TypeError: not a number.
     """
-    if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_)) and dtype.kind in "iu":
+    if (
+        isinstance(value, (int, np.integer))
+        and not isinstance(value, (bool, np.bool_))
+        and dtype.kind in "iu"
+    ):
         info = np.iinfo(dtype)
         if not info.min <= int(value) <= info.max:
             raise OverflowError(f"{value} does not fit {dtype.name} ({info.min} to {info.max})")
@@ -123,5 +126,3 @@ def fill_pattern(value: object, dtype: DType) -> bytes:
         raise TypeError(f"expected a number for {dtype.name}, got {type(value).__name__}")
     with np.errstate(over="ignore"):
         return np.asarray(value).astype(dtype).tobytes()
-
-

@@ -5,6 +5,7 @@ Every function checks what it is given and says what was expected; none touches 
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from typing import TYPE_CHECKING
@@ -39,7 +40,7 @@ def as_shape(shape: object) -> Shape:
         raise TypeError(f"a shape is an int or a sequence of ints, got {shape!r}")
     else:
         try:
-            dims = tuple(shape)  # type: ignore[call-overload]  # any object is tried
+            dims = tuple(shape)  # type: ignore[arg-type]  # any object is tried
         except TypeError:
             raise TypeError(f"a shape is an int or a sequence of ints, got {shape!r}") from None
     result = []
@@ -135,7 +136,7 @@ def reshaped(shape: Shape, strides: Shape, new: object) -> tuple[Shape, Shape]:
                 group_new.append(target[j])
                 count_new *= target[j]
                 j += 1
-        for (_, outer), (size, inner) in zip(group_old, group_old[1:]):
+        for (_, outer), (size, inner) in itertools.pairwise(group_old):
             if outer != size * inner:
                 raise ValueError(
                     f"cannot view shape {shape} with strides {strides} as {target} without a copy; "
@@ -204,7 +205,7 @@ def index_view(shape: Shape, strides: Shape, key: object) -> tuple[int, Shape, S
                     f"index {item!r} on axis {axis}: tensors take ints, slices, ... and None; "
                     "gather other elements with a kernel"
                 )
-            position = operator.index(item)
+            position = operator.index(item)  # type: ignore[arg-type]  # it has __index__
             if not -size <= position < size:
                 raise IndexError(f"index {position} is out of bounds for axis {axis} with size {size}")
             offset += (position + size if position < 0 else position) * stride

@@ -42,9 +42,14 @@ class Tensor:
     dtype: DType
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    _buffer: Buffer
+    _address: int
+    _contiguous: bool | None
 
     def __init__(self, *_: object, **__: object) -> None:
-        raise TypeError("tensors are made by empty(), zeros(), full(), from_host(), from_dlpack() or from_foreign()")
+        raise TypeError(
+            "tensors are made by empty(), zeros(), full(), from_host(), from_dlpack() or from_foreign()"
+        )
 
     @classmethod
     def _make(
@@ -86,8 +91,6 @@ class Tensor:
         """Bytes of all elements, without gaps between them."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    _contiguous: bool | None
-
     @property
     def is_contiguous(self) -> bool:
         """Row-major without gaps."""
@@ -102,12 +105,16 @@ class Tensor:
         return self.shape[0]
 
     def __iter__(self) -> Any:  # never returns
-        raise TypeError("tensors are not iterable; bring one to the host with `await t.to_host()`, or index it")
+        raise TypeError(
+            "tensors are not iterable; bring one to the host with `await t.to_host()`, or index it"
+        )
 
     def __repr__(self) -> str:
         view = "" if self.is_contiguous else f", strides={self.strides}"
         freed = ", freed" if self._buffer.is_freed else ""
-        return f"Tensor(shape={self.shape}, dtype={self.dtype.name}{view}, device={str(self.device)!r}{freed})"
+        return (
+            f"Tensor(shape={self.shape}, dtype={self.dtype.name}{view}, device={str(self.device)!r}{freed})"
+        )
 
     def __array__(self, *_: object, **__: object) -> Any:  # never returns
         raise TypeError(
@@ -138,7 +145,9 @@ class Tensor:
             ValueError: another number of elements, or it would need a copy.
         """
         new: object = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        target, strides = _layout.reshaped(self.shape, self.strides, list(new) if hasattr(new, "__iter__") else new)
+        target, strides = _layout.reshaped(
+            self.shape, self.strides, list(new) if hasattr(new, "__iter__") else new
+        )
         return self._view(0, target, strides)
 
     def permute(self, *axes: int) -> Tensor:
@@ -148,7 +157,7 @@ class Tensor:
         return self._view(0, shape, strides)
 
     @property
-    def T(self) -> Tensor:  # noqa: N802 - NumPy's name
+    def T(self) -> Tensor:
         """The view with the axes reversed."""
         return self.permute()
 
@@ -276,6 +285,4 @@ def host_view(tensor: Tensor) -> np.ndarray[Any, Any]:
     if high == low:
         return np.empty(tensor.shape, tensor.dtype)
     raw = (ctypes.c_ubyte * ((high - low) * size)).from_address(tensor._address + low * size)
-    return np.ndarray(
-        tensor.shape, tensor.dtype, raw, -low * size, tuple(s * size for s in tensor.strides)
-    )
+    return np.ndarray(tensor.shape, tensor.dtype, raw, -low * size, tuple(s * size for s in tensor.strides))

@@ -79,7 +79,6 @@ class Device:
     that on a worker thread.
     """
 
-
     def __new__(cls, name: str) -> Device:
         kind, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
         if kind not in ("cuda", "host") or (number and not number.isdecimal()):
@@ -106,6 +105,7 @@ class Device:
     """`"cuda"` or `"host"`."""
     ordinal: int
     """Which one of its kind, from 0."""
+    _driver: Driver | None
 
     def _setup(self) -> None:
         self._lock = threading.Lock()
@@ -211,7 +211,9 @@ class Device:
         self._check_usable()
         least, greatest = self.limits.stream_priorities
         if not greatest <= priority <= least:
-            raise SchedulingError(f"stream priority is {priority}; {self} takes {greatest} (first) to {least}")
+            raise SchedulingError(
+                f"stream priority is {priority}; {self} takes {greatest} (first) to {least}"
+            )
         handle = self.driver.stream_create(priority)
         with self._lock:
             stream = Stream._make(self, handle, priority, name or f"stream {len(self._streams)}")
@@ -555,5 +557,3 @@ def checked_open(device: Device) -> Device:
 def all_open_devices() -> list[Device]:
     """Devices that were used in this process."""
     return [d for d in list(_registry.values()) if d.is_open]
-
-

@@ -26,6 +26,7 @@ class Event:
     __slots__ = ("__weakref__", "_handle", "_submission")
 
     _handle: EventHandle | None
+    _submission: Submission
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("events are made by Stream.record()")
@@ -60,7 +61,8 @@ class Event:
                 raise ClosedError("a closed event has no time; record another")
             if not event.is_done:
                 raise ValueError("the device has not reached both events yet; await the later one first")
-        assert since._handle is not None and self._handle is not None
+        assert since._handle is not None
+        assert self._handle is not None
         return self._submission.stream.device.driver.event_elapsed_ms(since._handle, self._handle)
 
     def close(self) -> None:

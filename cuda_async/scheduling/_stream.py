@@ -51,6 +51,22 @@ class Stream:
         "priority",
     )
 
+    device: Device
+    handle: StreamHandle
+    priority: int
+    name: str
+    _borrowed: bool
+    _closed: bool
+    _next: int  # the number that the next event closes
+    _done: int  # everything up to here has passed
+    _dirty: bool  # something was enqueued since the last event
+    _last: Submission | None
+    _pending: deque[Submission]
+    _retained: list[Any]
+    _waited: dict[Stream, int]  # numbers of other streams that this one waits for already
+    _condition: threading.Condition
+    _waiter: threading.Thread | None
+
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("streams are made by Device.create_stream()")
 
@@ -65,15 +81,15 @@ class Stream:
         self.name = name
         self._borrowed = borrowed
         self._closed = False
-        self._next = 1  # the number that the next event closes
-        self._done = 0  # everything up to here has passed
-        self._dirty = borrowed  # something was enqueued since the last event
-        self._last: Submission | None = None
-        self._pending: deque[Submission] = deque()
-        self._retained: list[Any] = []
-        self._waited: dict[Stream, int] = {}
+        self._next = 1
+        self._done = 0
+        self._dirty = borrowed
+        self._last = None
+        self._pending = deque()
+        self._retained = []
+        self._waited = {}
         self._condition = threading.Condition(device._lock)
-        self._waiter: threading.Thread | None = None
+        self._waiter = None
         return self
 
     def __repr__(self) -> str:
@@ -122,7 +138,9 @@ class Stream:
         self._check_open()
         source = event._submission.stream
         if source.device is not self.device:
-            raise ContextError(f"{self!r} cannot wait for an event of {source.device}; await the event instead")
+            raise ContextError(
+                f"{self!r} cannot wait for an event of {source.device}; await the event instead"
+            )
         self.device.driver.bind()
         with self.device._lock:
             self._wait_for(source, event._submission.number)
@@ -220,9 +238,7 @@ class Stream:
         self._dirty = True
         self._waited[source] = submission.number
 
-    def _advance(
-        self, number: int, released: list[Any], callbacks: list[Callable[[], None]]
-    ) -> None:
+    def _advance(self, number: int, released: list[Any], callbacks: list[Callable[[], None]]) -> None:
         """Lock held. Retire what the device has passed, at most up to `number`."""
         device = self.device
         driver = device.driver

@@ -1,0 +1,244 @@
+"""How kernel arguments become bytes.
+
+A plan is worked out once per kernel and tuple of Python argument types: one `struct` layout for the whole argument
+block, and a small code per argument that says how its value is checked. Packing a launch is then one loop over the
+arguments and one `pack_into`.
+
+What is known of a parameter decides what it takes. PTX gives kinds (integers without signedness, floats), a cubin gives
+sizes only, a signature gives exact types.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..driver import ParameterInfo, ParameterKind
+from ..memory import Mut, Read, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["ADDRESS", "INT", "MUT", "OTHER", "READ", "LaunchPlan", "make_plan", "parse_signature"]
+
+READ, MUT, INT, ADDRESS, OTHER = range(5)
+"""What to do with an argument: a tensor to read, a tensor to write, a range-checked int, an int where the kernel is
+known to take an address, anything else (converted)."""
+
+SIGNATURE_SIZES = {
+    "ptr": 8,
+    "bool": 1,
+    **{f"{s}{n}": n // 8 for s in "iu" for n in (8, 16, 32, 64)},
+    "f16": 2,
+    "f32": 4,
+    "f64": 8,
+}
+_UNSIGNED_FORMAT = {1: "B", 2: "H", 4: "I", 8: "Q"}
+_FLOAT_FORMAT = {2: "e", 4: "f", 8: "d"}
+
+
+def parse_signature(signature: Sequence[str]) -> tuple[str, ...]:
+    """Check the names of parameter types."""
+    if isinstance(signature, str):
+        raise TypeError(f'a signature is a sequence such as ("ptr", "i32"), got the string {signature!r}')
+    for position, name in enumerate(signature):
+        if name not in SIGNATURE_SIZES:
+            raise ValueError(
+                f"signature entry {position} is {name!r}; expected one of {', '.join(SIGNATURE_SIZES)}"
+            )
+    return tuple(signature)
+
+
+class LaunchPlan:
+    """How to pack arguments of given types for one kernel.
+
+    Attributes:
+        struct: the layout of the whole block. steps: per argument (code, low, high, mask or converter, name).
+        has_addresses: an int is passed where the kernel is known to take an address.
+    """
+
+    __slots__ = ("has_addresses", "kernel", "steps", "struct")
+
+    def __init__(
+        self,
+        kernel: str,
+        layout: struct.Struct,
+        steps: list[tuple[int, int, int, Any, str]],
+        has_addresses: bool,
+    ) -> None:
+        self.kernel = kernel
+        self.struct = layout
+        self.steps = steps
+        self.has_addresses = has_addresses
+
+    def overflow(self, value: int, low: int, high: int, name: str) -> OverflowError:
+        """The error for an int that does not fit."""
+        return OverflowError(f"{self.kernel}: {name} takes {low} to {high}, got {value}")
+
+    def pack_values(self, values: Sequence[Any]) -> list[Any]:
+        """Plain numbers, checked and ready for the layout."""
+        packed = []
+        for (code, low, high, extra, name), value in zip(self.steps, values):
+            if code == OTHER:
+                packed.append(extra(value))
+            else:
+                if not low <= value <= high:
+                    raise self.overflow(value, low, high, name)
+                packed.append(value & extra)
+        return packed
+
+
+def make_plan(
+    kernel: str,
+    parameters: Sequence[ParameterInfo],
+    signature: tuple[str, ...] | None,
+    types: tuple[type, ...],
+) -> LaunchPlan:
+    """Work out a plan.
+
+    Raises:
+        TypeError: another number of arguments, or a type that the parameter does not take.
+    """
+    expected = [
+        _describe(p, signature[i] if signature and i < len(signature) else None)
+        for i, p in enumerate(parameters)
+    ]
+    if signature is not None and len(signature) != len(parameters):
+        raise TypeError(
+            f"{kernel}: the signature has {len(signature)} types, the kernel {len(parameters)} parameters"
+        )
+    if len(types) != len(parameters):
+        raise TypeError(
+            f"{kernel} takes {len(parameters)} arguments ({', '.join(expected)}), got {len(types)} "
+            f"({', '.join(t.__name__ for t in types)})"
+        )
+    steps = []
+    layout = ["<"]
+    position = 0
+    for i, (parameter, cls) in enumerate(zip(parameters, types)):
+        exact = signature[i] if signature is not None else None
+        if exact is not None and SIGNATURE_SIZES[exact] != parameter.size_bytes:
+            raise TypeError(
+                f"{kernel}: signature type {exact} of parameter {i} has {SIGNATURE_SIZES[exact]} bytes, "
+                f"the kernel's parameter has {parameter.size_bytes}"
+            )
+        if parameter.offset_bytes > position:
+            layout.append(f"{parameter.offset_bytes - position}x")
+        step, code = _argument_step(kernel, i, parameter, exact, cls, expected[i])
+        steps.append(step)
+        layout.append(code)
+        position = parameter.offset_bytes + parameter.size_bytes
+    addresses = any(step[0] == ADDRESS for step in steps)
+    return LaunchPlan(kernel, struct.Struct("".join(layout)), steps, addresses)
+
+
+def _describe(parameter: ParameterInfo, exact: str | None) -> str:
+    size = parameter.size_bytes
+    if exact is not None:
+        kind = exact
+    elif parameter.kind is ParameterKind.INTEGER:
+        kind = f"{size * 8}-bit integer" + (" or address" if size == 8 else "")
+    elif parameter.kind is ParameterKind.POINTER:
+        kind = "address"
+    elif parameter.kind is ParameterKind.FLOAT:
+        kind = f"f{size * 8}"
+    else:
+        kind = f"{size} bytes"
+    return f"{parameter.name}: {kind}" if parameter.name else kind
+
+
+def _argument_step(
+    kernel: str, index: int, parameter: ParameterInfo, exact: str | None, cls: type, expected: str
+) -> tuple[tuple[int, int, int, Any, str], str]:
+    """((code, low, high, extra, name), struct format) for one argument."""
+    size = parameter.size_bytes
+    kind = parameter.kind
+    name = f"argument {index} ({expected})"
+
+    def refuse(hint: str) -> TypeError:
+        return TypeError(f"{kernel}: {name} was given a {cls.__name__}; {hint}")
+
+    if cls is Read or cls is Mut:
+        if (
+            size != 8
+            or kind in (ParameterKind.FLOAT, ParameterKind.STRUCT)
+            or exact not in (None, "ptr", "u64", "i64")
+        ):
+            raise refuse(
+                f"a tensor's address has 8 bytes, this parameter is {expected}; are the arguments in order?"
+            )
+        return (READ if cls is Read else MUT, 0, 0, None, name), "Q"
+    if issubclass(cls, Tensor):
+        raise refuse("say what the kernel does to it: read(tensor) or mut(tensor)")
+    if issubclass(cls, np.ndarray):
+        raise refuse(
+            "kernels take device memory; bring the array over with from_host(), or pass a NumPy scalar"
+        )
+    if issubclass(cls, (np.generic, ctypes._SimpleCData, ctypes.Structure, ctypes.Array, ctypes.Union)):
+        return _bytes_step(size, name, cls, refuse)
+    if issubclass(cls, int):
+        return _int_step(size, kind, exact, name, cls, refuse)
+    if issubclass(cls, float):
+        if exact is not None and exact not in ("f16", "f32", "f64"):
+            raise refuse("pass an int")
+        if exact is None and kind not in (ParameterKind.FLOAT, ParameterKind.UNKNOWN):
+            raise refuse("pass an int, or a NumPy scalar of the parameter's size")
+        if size not in _FLOAT_FORMAT:
+            raise refuse("there is no float of that size")
+        return (OTHER, 0, 0, _float_converter(kernel, name, size), name), _FLOAT_FORMAT[size]
+    raise refuse("kernels take read(tensor), mut(tensor), numbers, NumPy scalars and ctypes values")
+
+
+def _bytes_step(size: int, name: str, cls: type, refuse: Any) -> tuple[tuple[int, int, int, Any, str], str]:
+    """A typed value: passed bit for bit; its own size must be the parameter's."""
+    fixed = None
+    if issubclass(cls, np.generic) and cls is not np.void:
+        fixed = np.dtype(cls).itemsize
+    elif not issubclass(cls, np.generic):
+        fixed = ctypes.sizeof(cls)  # type: ignore[arg-type]  # a ctypes class by now
+    if fixed is not None and fixed != size:
+        raise refuse(f"it has {fixed} bytes")
+
+    def convert(value: Any) -> bytes:
+        data = value.tobytes() if isinstance(value, np.generic) else bytes(value)
+        if len(data) != size:
+            raise TypeError(f"{name} was given {len(data)} bytes")
+        return data
+
+    return (OTHER, 0, 0, convert, name), f"{size}s"
+
+
+def _int_step(
+    size: int, kind: ParameterKind, exact: str | None, name: str, cls: type, refuse: Any
+) -> tuple[tuple[int, int, int, Any, str], str]:
+    if exact in ("f16", "f32", "f64") or (exact is None and kind is ParameterKind.FLOAT):
+        return (OTHER, 0, 0, _float_converter("", name, size), name), _FLOAT_FORMAT[size]
+    if exact == "ptr" or kind is ParameterKind.POINTER:
+        return (ADDRESS, 0, 2**64 - 1, 2**64 - 1, name), "Q"
+    if size not in _UNSIGNED_FORMAT or kind is ParameterKind.STRUCT:
+        raise refuse(f"pass the parameter's {size} bytes as np.void or a ctypes structure")
+    bits = size * 8
+    if exact == "bool":
+        low, high = 0, 1
+    elif exact is not None:
+        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if exact[0] == "i" else (0, 2**bits - 1)
+    else:
+        low, high = -(2 ** (bits - 1)), 2**bits - 1
+    return (INT, low, high, 2**bits - 1, name), _UNSIGNED_FORMAT[size]
+
+
+def _float_converter(kernel: str, name: str, size: int) -> Any:
+    """Floats pass as they are; one beyond the type's range is an error, not infinity."""
+    if size == 8:
+        return float
+    largest = 65504.0 if size == 2 else 3.4028235677973366e38  # what still rounds to the largest float32
+
+    def convert(value: float) -> float:
+        if -largest <= value <= largest or value in (float("inf"), float("-inf")) or value != value:
+            return value
+        raise OverflowError(f"{kernel}: {name} takes up to {largest:g}, got {value!r}")
+
+    return convert

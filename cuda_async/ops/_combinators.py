@@ -1,0 +1,464 @@
+"""The composite operations: each pushes itself on the execution's stack and says what runs next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from ..errors import SchedulingError
+from ..scheduling import current_policy
+from ._context import ExecutionContext
+from ._op import DeviceOp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ..scheduling import Device, SchedulingPolicy, Stream
+    from ._execution import Execution
+
+__all__ = [
+    "Inspect",
+    "Item",
+    "Map",
+    "Scheduled",
+    "Then",
+    "ThenWithContext",
+    "collect",
+    "method_of",
+    "parallel",
+    "value",
+    "with_context",
+    "zip_ops",
+]
+
+T = TypeVar("T")
+U = TypeVar("U")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+T5 = TypeVar("T5")
+T6 = TypeVar("T6")
+T7 = TypeVar("T7")
+T8 = TypeVar("T8")
+
+
+def _next_op(result: object, f: object, method: str) -> DeviceOp[Any]:
+    """What a callback returned must be a fresh operation."""
+    if not isinstance(result, DeviceOp):
+        name = getattr(f, "__qualname__", repr(f))
+        raise TypeError(
+            f"the function given to .{method}() must return a DeviceOp, but {name} returned "
+            f"{type(result).__name__}; use .map() for a plain value"
+        )
+    return result._take()
+
+
+class Value(DeviceOp[T]):
+    """An operation that is already complete. Made by `value(x)`."""
+
+    _enqueues = False
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+
+    def execute(self, ctx: ExecutionContext) -> T:
+        return self._value
+
+    def needs_prepare(self, ctx: ExecutionContext) -> bool:
+        return False
+
+
+def value(x: T) -> DeviceOp[T]:
+    """An operation that yields `x` and does nothing."""
+    return Value(x)
+
+
+class _OnSource(DeviceOp[T]):
+    """A composite with one source whose output it handles."""
+
+    _composite = True
+
+    def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
+        execution.frames.append(self)
+        return self._source
+
+    _source: DeviceOp[Any]
+
+    def _device_hint(self) -> Device | None:
+        # A chain can be long: walk it without recursion.
+        source: DeviceOp[Any] = self._source
+        while isinstance(source, _OnSource):
+            source = source._source
+        return source._device_hint()
+
+
+class Then(_OnSource[U]):
+    """`source.then(f)`."""
+
+    def __init__(self, source: DeviceOp[T], f: Callable[[T], DeviceOp[U]]) -> None:
+        self._source = source
+        self._f = f
+
+    def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
+        if execution.host_pending and execution.wait_for_host_data(self, value):
+            return None
+        op = self._f(value)
+        if isinstance(op, DeviceOp):
+            return op._take()
+        return _next_op(op, self._f, "then")
+
+
+class ThenWithContext(_OnSource[U]):
+    """`source.then_with_context(f)`."""
+
+    def __init__(self, source: DeviceOp[T], f: Callable[[ExecutionContext, T], DeviceOp[U]]) -> None:
+        self._source = source
+        self._f = f
+
+    def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
+        if execution.host_pending and execution.wait_for_host_data(self, value):
+            return None
+        return _next_op(self._f(execution.ctx, value), self._f, "then_with_context")
+
+
+class Map(_OnSource[U]):
+    """`source.map(f)`."""
+
+    def __init__(self, source: DeviceOp[T], f: Callable[[T], U]) -> None:
+        self._source = source
+        self._f = f
+
+    def _resume(self, execution: Execution, value: Any) -> None:
+        if execution.host_pending and execution.wait_for_host_data(self, value):
+            return
+        result = self._f(value)
+        if isinstance(result, DeviceOp):
+            raise TypeError(
+                f"the function given to .map() returned a DeviceOp ({type(result).__name__}), which would never "
+                "run; use .then() to go on with an operation"
+            )
+        execution.value = result
+
+
+class Inspect(_OnSource[T]):
+    """`source.inspect(f)`."""
+
+    def __init__(self, source: DeviceOp[T], f: Callable[[T], object]) -> None:
+        self._source = source
+        self._f = f
+
+    def _resume(self, execution: Execution, value: Any) -> None:
+        if execution.host_pending and execution.wait_for_host_data(self, value):
+            return
+        self._f(value)
+        execution.value = value
+
+
+class Item(_OnSource[Any]):
+    """`source[index]`."""
+
+    def __init__(self, source: DeviceOp[Any], index: Any) -> None:
+        self._source = source
+        self._index = index
+
+    def _resume(self, execution: Execution, value: Any) -> None:
+        execution.value = value[self._index]
+
+
+class _Method(_OnSource[Any]):
+    """A method of what the source yields: `reshape`, `partition`, ..."""
+
+    def __init__(self, source: DeviceOp[Any], name: str, arguments: Sequence[Any]) -> None:
+        self._source = source
+        self._name = name
+        self._arguments = arguments
+
+    def _resume(self, execution: Execution, value: Any) -> None:
+        method = getattr(value, self._name, None)
+        if method is None:
+            raise TypeError(
+                f".{self._name}() was asked of an operation that yields {_describe(value)}, "
+                f"which has no {self._name}; pick a component first, with .first(), .last() or [i]"
+            )
+        execution.value = method(*self._arguments)
+
+
+def method_of(source: DeviceOp[Any], name: str, arguments: Sequence[Any]) -> DeviceOp[Any]:
+    """The operation behind `op.reshape(...)` and its kin."""
+    return _Method(source._take(), name, arguments)
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    return f"a {type(value).__name__}"
+
+
+class WithContext(DeviceOp[T]):
+    """`with_context(f)`."""
+
+    _composite = True
+
+    def __init__(self, f: Callable[[ExecutionContext], DeviceOp[T]]) -> None:
+        self._f = f
+
+    def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
+        execution.enqueued = True
+        op = _next_op(self._f(execution.ctx), self._f, "with_context")
+        if execution.ctx._touched:
+            execution.ctx._settle()
+        return op
+
+
+def with_context(f: Callable[[ExecutionContext], DeviceOp[T]]) -> DeviceOp[T]:
+    """Go on with the operation that `f(ctx)` returns: the way to raw driver calls on the right stream."""
+    return WithContext(f)
+
+
+# ------------------------------------------------------------------------------- several at once
+
+
+class _InOrder(DeviceOp[Any]):
+    """Several operations one after the other, on one stream."""
+
+    _composite = True
+
+    def __init__(self, ops: Iterable[DeviceOp[Any]], *, as_list: bool) -> None:
+        self._ops = [_checked(op) for op in ops]
+        for op in self._ops:
+            op._take()
+        self._as_list = as_list
+
+    def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
+        if not self._ops:
+            execution.value = [] if self._as_list else ()
+            return None
+        execution.frames.append(_InOrderFrame(self._ops, self._as_list))
+        return self._ops[0]
+
+    def _arity(self) -> int | None:
+        return len(self._ops)
+
+    def _device_hint(self) -> Device | None:
+        return _first_hint(self._ops)
+
+
+class _InOrderFrame:
+    __slots__ = ("as_list", "ops", "results")
+
+    def __init__(self, ops: list[DeviceOp[Any]], as_list: bool) -> None:
+        self.ops = ops
+        self.as_list = as_list
+        self.results: list[Any] = []
+
+    def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
+        results = self.results
+        results.append(value)
+        if len(results) < len(self.ops):
+            execution.frames.append(self)
+            return self.ops[len(results)]
+        execution.value = results if self.as_list else tuple(results)
+        return None
+
+
+def _checked(op: object) -> DeviceOp[Any]:
+    if not isinstance(op, DeviceOp):
+        raise TypeError(f"expected a DeviceOp, got {type(op).__name__}; wrap a plain value with value(x)")
+    return op
+
+
+def _first_hint(ops: Iterable[DeviceOp[Any]]) -> Device | None:
+    for op in ops:
+        hint = op._device_hint()
+        if hint is not None:
+            return hint
+    return None
+
+
+@overload
+def zip_ops() -> DeviceOp[tuple[()]]: ...
+@overload
+def zip_ops(a: DeviceOp[T1], /) -> DeviceOp[tuple[T1]]: ...
+@overload
+def zip_ops(a: DeviceOp[T1], b: DeviceOp[T2], /) -> DeviceOp[tuple[T1, T2]]: ...
+@overload
+def zip_ops(a: DeviceOp[T1], b: DeviceOp[T2], c: DeviceOp[T3], /) -> DeviceOp[tuple[T1, T2, T3]]: ...
+@overload
+def zip_ops(
+    a: DeviceOp[T1], b: DeviceOp[T2], c: DeviceOp[T3], d: DeviceOp[T4], /
+) -> DeviceOp[tuple[T1, T2, T3, T4]]: ...
+@overload
+def zip_ops(
+    a: DeviceOp[T1], b: DeviceOp[T2], c: DeviceOp[T3], d: DeviceOp[T4], e: DeviceOp[T5], /
+) -> DeviceOp[tuple[T1, T2, T3, T4, T5]]: ...
+@overload
+def zip_ops(
+    a: DeviceOp[T1],
+    b: DeviceOp[T2],
+    c: DeviceOp[T3],
+    d: DeviceOp[T4],
+    e: DeviceOp[T5],
+    f: DeviceOp[T6],
+    /,
+) -> DeviceOp[tuple[T1, T2, T3, T4, T5, T6]]: ...
+@overload
+def zip_ops(
+    a: DeviceOp[T1],
+    b: DeviceOp[T2],
+    c: DeviceOp[T3],
+    d: DeviceOp[T4],
+    e: DeviceOp[T5],
+    f: DeviceOp[T6],
+    g: DeviceOp[T7],
+    /,
+) -> DeviceOp[tuple[T1, T2, T3, T4, T5, T6, T7]]: ...
+@overload
+def zip_ops(
+    a: DeviceOp[T1],
+    b: DeviceOp[T2],
+    c: DeviceOp[T3],
+    d: DeviceOp[T4],
+    e: DeviceOp[T5],
+    f: DeviceOp[T6],
+    g: DeviceOp[T7],
+    h: DeviceOp[T8],
+    /,
+) -> DeviceOp[tuple[T1, T2, T3, T4, T5, T6, T7, T8]]: ...
+@overload
+def zip_ops(*ops: DeviceOp[Any]) -> DeviceOp[tuple[Any, ...]]: ...
+def zip_ops(*ops: DeviceOp[Any]) -> DeviceOp[Any]:
+    """Run operations in order on one stream; yields the tuple of their outputs."""
+    return _InOrder(ops, as_list=False)
+
+
+def collect(ops: Iterable[DeviceOp[T]]) -> DeviceOp[list[T]]:
+    """Run operations in order on one stream; yields the list of their outputs."""
+    return _InOrder(ops, as_list=True)
+
+
+class Parallel(DeviceOp[Any]):
+    """`parallel(*ops)`."""
+
+    _composite = True
+
+    def __init__(self, ops: Sequence[DeviceOp[Any]]) -> None:
+        self._ops = [_checked(op) for op in ops]
+        for op in self._ops:
+            op._take()
+
+    def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
+        if not self._ops:
+            execution.value = ()
+            return None
+        frame = _Fork(execution, self._ops, None)
+        return frame.begin(execution)
+
+    def _arity(self) -> int | None:
+        return len(self._ops)
+
+    def _device_hint(self) -> Device | None:
+        return _first_hint(self._ops)
+
+
+@overload
+def parallel(a: DeviceOp[T1], /) -> DeviceOp[tuple[T1]]: ...
+@overload
+def parallel(a: DeviceOp[T1], b: DeviceOp[T2], /) -> DeviceOp[tuple[T1, T2]]: ...
+@overload
+def parallel(a: DeviceOp[T1], b: DeviceOp[T2], c: DeviceOp[T3], /) -> DeviceOp[tuple[T1, T2, T3]]: ...
+@overload
+def parallel(
+    a: DeviceOp[T1], b: DeviceOp[T2], c: DeviceOp[T3], d: DeviceOp[T4], /
+) -> DeviceOp[tuple[T1, T2, T3, T4]]: ...
+@overload
+def parallel(*ops: DeviceOp[Any]) -> DeviceOp[tuple[Any, ...]]: ...
+def parallel(*ops: DeviceOp[Any]) -> DeviceOp[Any]:
+    """Run operations side by side, each on a stream of the policy, and join; yields the tuple of their outputs.
+
+    Each branch starts after what came before on the chain's stream, and the chain goes on after all of them.
+    """
+    return Parallel(ops)
+
+
+class _Fork:
+    """Branches on other streams: each starts behind the chain's stream and is joined by it."""
+
+    __slots__ = ("home", "ops", "policy", "results", "used")
+
+    def __init__(
+        self, execution: Execution, ops: list[DeviceOp[Any]], policy: SchedulingPolicy | None
+    ) -> None:
+        self.home = execution.ctx
+        self.ops = ops
+        self.policy = policy or current_policy(execution.ctx.device)
+        self.results: list[Any] = []
+        self.used: list[Stream] = []
+
+    def begin(self, execution: Execution) -> DeviceOp[Any]:
+        """Enter the next branch."""
+        home = self.home
+        stream = self.policy.next_stream()
+        if stream.device is not home.device:
+            raise SchedulingError(
+                f"a branch was given {stream!r}, but the chain runs on {home.device}; "
+                "operations of two devices cannot be one chain"
+            )
+        stream._check_open()
+        home.driver.bind()
+        with home.device._lock:
+            if home.stream._dirty or home.stream._last is not None:
+                stream._wait_for(home.stream, home.stream._record().number)
+        self.used.append(stream)
+        execution.enqueued = True
+        execution.ctx = ExecutionContext(home.device, stream)
+        execution.frames.append(self)
+        return self.ops[len(self.results)]
+
+    def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
+        self.results.append(value)
+        if len(self.results) < len(self.ops):
+            return self.begin(execution)
+        home = self.home
+        with home.device._lock:
+            for stream in self.used:
+                if stream is not home.stream and stream._dirty:
+                    home.stream._wait_for(stream, stream._next)
+                elif stream is not home.stream and stream._last is not None:
+                    home.stream._wait_for(stream, stream._last.number)
+            home.stream._dirty = True
+        execution.ctx = home
+        execution.value = tuple(self.results)
+        return None
+
+
+class Scheduled(DeviceOp[T]):
+    """`source.schedule(policy)`: its own choice of stream; inside a chain, one forked branch."""
+
+    _composite = True
+
+    def __init__(self, source: DeviceOp[T], policy: SchedulingPolicy) -> None:
+        self._source = source
+        self._chosen = policy
+
+    @property
+    def _policy(self) -> SchedulingPolicy | None:
+        return self._chosen
+
+    def _device_hint(self) -> Device | None:
+        return self._source._device_hint()
+
+    def _arity(self) -> int | None:
+        return self._source._arity()
+
+    def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
+        if not execution.frames and not execution.enqueued:
+            return self._source  # the whole run is scheduled so
+        execution.frames.append(_FirstOfOne())
+        return _Fork(execution, [self._source], self._chosen).begin(execution)
+
+
+class _FirstOfOne:
+    __slots__ = ()
+
+    def _resume(self, execution: Execution, value: Any) -> None:
+        execution.value = value[0]

@@ -1,0 +1,159 @@
+"""Operations that make tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..memory import DType, PinnedBlock, Tensor, as_dtype, as_shape, fill_pattern
+from ._op import DeviceOp
+
+if TYPE_CHECKING:
+    from ._context import ExecutionContext
+
+__all__ = ["empty", "from_host", "full", "ones", "zeros"]
+
+INLINE_STAGING_BYTES = 32 * 1024
+"""Host arrays up to this size are staged at once (a few microseconds); larger ones on a worker thread."""
+
+
+class Empty(DeviceOp[Tensor]):
+    """`empty(shape, dtype)`."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType) -> None:
+        self._shape = shape
+        self._dtype = dtype
+
+    def needs_prepare(self, ctx: ExecutionContext) -> bool:
+        return False
+
+    def execute(self, ctx: ExecutionContext) -> Tensor:
+        return ctx._empty(self._shape, self._dtype)
+
+
+class Full(DeviceOp[Tensor]):
+    """`full(shape, value, dtype)`."""
+
+    def __init__(self, shape: tuple[int, ...], pattern: bytes, dtype: DType) -> None:
+        self._shape = shape
+        self._pattern = pattern
+        self._dtype = dtype
+
+    def needs_prepare(self, ctx: ExecutionContext) -> bool:
+        return False
+
+    def execute(self, ctx: ExecutionContext) -> Tensor:
+        tensor = ctx._empty(self._shape, self._dtype)
+        count = tensor.size
+        if count:
+            with ctx.device._lock:
+                ctx.device._order(ctx.stream, [], [tensor._buffer])
+                ctx.driver.fill_async(tensor._address, self._pattern, count, ctx.stream.handle)
+        return tensor
+
+
+class FromHost(DeviceOp[Tensor]):
+    """`from_host(array)`."""
+
+    def __init__(self, array: np.ndarray[Any, Any], dtype: DType) -> None:
+        self._array = array
+        self._dtype = dtype
+        self._block: PinnedBlock | None = None
+
+    def needs_prepare(self, ctx: ExecutionContext) -> bool:
+        array = self._array
+        if array.nbytes == 0 or self._block is not None:
+            return False
+        if array.nbytes <= INLINE_STAGING_BYTES:
+            block = ctx.device.pinned.take_cached(array.nbytes)
+            if block is not None:
+                self._stage(block)
+                return False
+        return True
+
+    def prepare(self, ctx: ExecutionContext) -> None:
+        self._stage(ctx.device.pinned.take(self._array.nbytes))
+
+    def _stage(self, block: PinnedBlock) -> None:
+        np.copyto(block.array(self._array.shape, self._dtype), self._array)
+        self._block = block
+
+    def execute(self, ctx: ExecutionContext) -> Tensor:
+        array = self._array
+        tensor = ctx._empty(array.shape, self._dtype)
+        block, self._block = self._block, None
+        if block is not None:
+            stream = ctx.stream
+            with ctx.device._lock:
+                ctx.device._order(stream, [], [tensor._buffer])
+                ctx.driver.copy_host_to_device_async(
+                    tensor._address, block.address, array.nbytes, stream.handle
+                )
+                stream._retained.append(block)
+        return tensor
+
+
+def empty(shape: object, dtype: object = np.float32) -> DeviceOp[Tensor]:
+    """A new tensor with undefined contents.
+
+    Raises (when it runs):
+        OutOfMemoryError: it does not fit; nothing was enqueued.
+    """
+    return Empty(as_shape(shape), as_dtype(dtype))
+
+
+def zeros(shape: object, dtype: object = np.float32) -> DeviceOp[Tensor]:
+    """A new tensor of zeros."""
+    return full(shape, 0, dtype)
+
+
+def ones(shape: object, dtype: object = np.float32) -> DeviceOp[Tensor]:
+    """A new tensor of ones."""
+    return full(shape, 1, dtype)
+
+
+def full(shape: object, value: float | np.generic, dtype: object = np.float32) -> DeviceOp[Tensor]:
+    """A new tensor with every element `value`.
+
+    Raises:
+        OverflowError: an int that `dtype` cannot hold.
+    """
+    kind = as_dtype(dtype)
+    return Full(as_shape(shape), fill_pattern(value, kind), kind)
+
+
+def host_array(array: object, dtype: object = None) -> tuple[np.ndarray[Any, Any], DType]:
+    """`array` as a NumPy array of a supported type, or a clear error."""
+    if isinstance(array, (Tensor, DeviceOp)):
+        raise TypeError(f"from_host() takes host data, got a {type(array).__name__}")
+    if isinstance(array, np.ndarray):
+        found = array
+    else:
+        try:
+            found = np.asarray(array)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(
+                f"from_host() cannot read a {type(array).__name__} as an array ({error}); "
+                "use from_dlpack() for other libraries' tensors"
+            ) from error
+    if dtype is not None:
+        kind = as_dtype(dtype)
+        return (found if found.dtype == kind else found.astype(kind)), kind
+    return found, as_dtype(found.dtype)
+
+
+def from_host(array: object, dtype: object = None) -> DeviceOp[Tensor]:
+    """Copy a NumPy array (or anything `numpy.asarray` takes) to a new, contiguous tensor.
+
+    The array is read when the operation runs, into pinned staging memory; once it has been awaited the array may
+    be changed at will.
+
+    Args:
+        array: any shape and strides. dtype: convert to this type on the host first.
+    Raises:
+        TypeError: an element type that is not supported.
+        OutOfMemoryError: (when it runs) it does not fit; nothing was enqueued.
+    """
+    found, kind = host_array(array, dtype)
+    return FromHost(found, kind)

@@ -1,0 +1,414 @@
+"""Running an operation: a machine with an explicit stack, which can stop and go on.
+
+Theory. A tree of operations is evaluated without Python recursion, so a `.then` chain may have any length. Composite
+operations push a frame and name the child that comes next; leaves enqueue and give a value; the value goes to the
+topmost frame. All of this happens in one go, without giving up the loop.
+
+Three things can stop it, and none blocks the loop: an operation that must be prepared first (`Prepare`), a shared
+operation that another task is still running (`GateWait`), and a callback that wants to look at host data which is
+still being copied (`DeviceWait`). The machine then returns with `block` set; whoever drives it waits in its own way
+(`run_async`, `run_sync`, or a worker thread for `start`) and calls `run` again.
+
+While the machine runs, callbacks may only enqueue: a nested run in the same context is a `ReentrancyError`. The mark
+is an object that a finished burst switches off, so tasks and threads made by a callback are free afterwards.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import threading
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import DeviceLostError, ReentrancyError, SchedulingError
+from ..scheduling import (
+    Stream,
+    checked_open,
+    checkpoint,
+    current_device,
+    current_policy,
+    default_device_if_known,
+    run_in_worker,
+    running_library,
+    wait_for_callback,
+    wait_for_submission,
+)
+from ._context import ExecutionContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..scheduling import Device, SchedulingPolicy, Submission
+    from ._op import DeviceOp
+
+__all__ = ["Block", "DeviceWait", "Execution", "check_not_in_callback", "run_async", "run_sync"]
+
+
+class _Burst:
+    __slots__ = ("active",)
+
+    def __init__(self) -> None:
+        self.active = True
+
+
+_burst: ContextVar[_Burst | None] = ContextVar("cuda_async_burst", default=None)
+
+
+def check_not_in_callback(what: str) -> None:
+    """Raises `ReentrancyError` inside a callback of a running operation."""
+    burst = _burst.get()
+    if burst is not None and burst.active:
+        raise ReentrancyError(
+            f"{what} inside a callback of another operation: a callback may only build operations; "
+            "return the operation from .then(), or combine it with zip()"
+        )
+
+
+class Block(Protocol):
+    """What stopped an execution, and how to wait for it in each way."""
+
+    def begin(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` once when it is over, from any thread; returns how to give up."""
+        ...
+
+    def run_blocking(self) -> None:
+        """Wait for it (or do it) on this thread."""
+        ...
+
+    async def wait(self) -> None:
+        """Wait for it in the running task."""
+        ...
+
+    def raise_error(self) -> None:
+        """Raise what went wrong meanwhile."""
+        ...
+
+
+class _WorkerBlock:
+    """Slow host work, done by a worker thread for asynchronous drivers."""
+
+    __slots__ = ("_context", "error", "work")
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.work = work
+        self.error: BaseException | None = None
+        self._context = contextvars.copy_context()
+
+    def begin(self, wake: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            self.run_blocking()
+            wake()
+
+        run_in_worker(run)
+        return _nothing
+
+    def run_blocking(self) -> None:
+        try:
+            self._context.run(self.work)
+        except BaseException as error:
+            self.error = error
+
+    async def wait(self) -> None:
+        await wait_for_callback(self.begin)
+
+    def raise_error(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+class DeviceWait:
+    """A callback wants host data: wait until the device is past the copy."""
+
+    __slots__ = ("submission",)
+
+    def __init__(self, submission: Submission) -> None:
+        self.submission = submission
+
+    def begin(self, wake: Callable[[], None]) -> Callable[[], None]:
+        if not self.submission.add_callback(wake):
+            wake()
+        return lambda: self.submission.remove_callback(wake)
+
+    def run_blocking(self) -> None:
+        try:
+            self.submission.synchronize()
+        except Exception:  # raised by raise_error
+            pass
+
+    async def wait(self) -> None:
+        try:
+            await wait_for_submission(self.submission)
+        except Exception:  # raised by raise_error
+            if self.submission.error is None:
+                raise
+
+    def raise_error(self) -> None:
+        self.submission.raise_error()
+
+
+def _nothing() -> None:
+    pass
+
+
+class Execution:
+    """One run of one operation.
+
+    Attributes:
+        ctx: current context; changes inside `parallel`.
+        frames: what waits for a value, innermost last.
+        value: the value a frame produced, and the result in the end.
+        block: what stopped it, or None.
+        enqueued: device work was enqueued, so completion has to be waited for.
+        host_pending: host arrays were handed out whose copy may still run.
+        cancelled: enqueue nothing further (checked between two stops).
+    """
+
+    __slots__ = (
+        "_expect_prepared",
+        "_op",
+        "_policy",
+        "block",
+        "cancelled",
+        "context",
+        "ctx",
+        "enqueued",
+        "frames",
+        "host_pending",
+        "value",
+    )
+
+    ctx: ExecutionContext
+
+    def __init__(
+        self, op: DeviceOp[Any], *, policy: SchedulingPolicy | None = None, stream: Stream | None = None
+    ) -> None:
+        self._op: DeviceOp[Any] | None = op
+        self.frames: list[Any] = []
+        self.value: Any = None
+        self.enqueued = False
+        self.host_pending = False
+        self._expect_prepared: DeviceOp[Any] | None = None
+        self._policy = policy
+        self.block: Block | None = None
+        self.cancelled = False
+        self.context: contextvars.Context | None = None
+        if stream is not None:
+            stream._check_open()
+            self.ctx = ExecutionContext(stream.device, stream)
+        else:
+            self._choose_stream(op)
+
+    def _choose_stream(self, op: DeviceOp[Any]) -> None:
+        """Take the policy's next stream, or set a block that makes the device ready first."""
+        policy = self._policy or op._policy
+        device: Device | None
+        if policy is None:
+            device = op._device_hint() or default_device_if_known()
+            if device is None or not device.is_open or device._policy is None:
+                hint = device
+                self.block = _WorkerBlock(lambda: _make_ready(hint))
+                return
+            if not device.is_healthy:
+                device._check_usable()
+            default = default_device_if_known()
+            policy = current_policy(device) if device is default else device.policy
+        self._take_stream(policy)
+
+    def _take_stream(self, policy: SchedulingPolicy) -> None:
+        stream = policy.next_stream()
+        if not isinstance(stream, Stream):
+            raise SchedulingError(
+                f"{type(policy).__name__}.next_stream() returned {type(stream).__name__}, expected a Stream"
+            )
+        if stream._closed or stream.device._lost is not None or stream.device._forked:
+            stream._check_open()
+        self.ctx = ExecutionContext(stream.device, stream)
+
+    def run(self) -> bool:
+        """Go on until done (True) or stopped (False, and `block` is set). Raises the first error."""
+        burst = _Burst()
+        token = _burst.set(burst)
+        try:
+            return self._run()
+        except DeviceLostError as lost:
+            ctx = getattr(self, "ctx", None)
+            if ctx is not None and ctx.device._lost is None:
+                raise ctx.device._note_lost(lost) from lost.__cause__
+            raise
+        finally:
+            burst.active = False
+            _burst.reset(token)
+
+    def _run(self) -> bool:
+        op = self._op
+        value = self.value
+        block = self.block
+        if block is not None:
+            self.block = None
+            block.raise_error()
+            if not hasattr(self, "ctx"):
+                assert op is not None
+                self._choose_stream(op)
+                if self.block is not None:  # the device was closed meanwhile
+                    return False
+        self.ctx.driver.bind()
+        frames = self.frames
+        while True:
+            if op is not None:
+                if op._composite:
+                    op = op._enter(self)
+                    if op is not None:
+                        continue
+                    if self.block is not None:
+                        self._op = None
+                        return False
+                    value = self.value
+                else:
+                    ctx = self.ctx
+                    if op.needs_prepare(ctx) and self._expect_prepared is not op:
+                        self._op = self._expect_prepared = op
+                        self.block = _WorkerBlock(functools.partial(op.prepare, ctx))
+                        return False
+                    if op._enqueues:
+                        self.enqueued = True
+                    if op._yields_host_data:
+                        self.host_pending = True
+                    value = op.execute(ctx)
+                    if ctx._touched:
+                        ctx._settle()
+            if not frames:
+                self._op = None
+                self.value = value
+                return True
+            op = frames.pop()._resume(self, value)
+            if op is None:
+                if self.block is not None:
+                    self._op = None
+                    return False
+                value = self.value
+
+    def wait_for_host_data(self, frame: Any, value: Any) -> bool:
+        """True when `value` holds host data in flight: `frame` will get it again once it has arrived."""
+        if not _holds_arrays(value):
+            return False
+        submission = self.submit()
+        self.host_pending = False
+        if submission is None or submission.poll():
+            if submission is not None:
+                submission.raise_error()
+            return False
+        self.frames.append(frame)
+        self.value = value
+        self.block = DeviceWait(submission)
+        return True
+
+    def submit(self) -> Submission | None:
+        """Close what was enqueued with an event; None when there is nothing to wait for."""
+        if not self.enqueued:
+            return None
+        stream = self.ctx.stream
+        device = self.ctx.device
+        driver = device.driver
+        driver.bind()
+        try:
+            with device._lock:
+                return stream._record()
+        except DeviceLostError as lost:
+            raise device._note_lost(lost) from lost.__cause__
+
+    def abandon(self) -> None:
+        """After an error or a cancel: what was enqueued still gets its event, so that it is released in time."""
+        if hasattr(self, "ctx") and self.enqueued and self.ctx.device.is_healthy:
+            try:
+                self.submit()
+            except Exception:  # the error that led here is the one to report
+                pass
+        self.frames.clear()
+
+
+def _make_ready(device: Device | None) -> None:
+    """First use: find the default device, load its driver, make its default streams."""
+    chosen = checked_open(device or current_device())
+    chosen.policy.next_stream()
+
+
+def _holds_arrays(value: object, depth: int = 3) -> bool:
+    import numpy as np
+
+    if isinstance(value, np.ndarray):
+        return True
+    return (
+        bool(depth) and isinstance(value, (tuple, list)) and any(_holds_arrays(v, depth - 1) for v in value)
+    )
+
+
+# ---------------------------------------------------------------------------------- drivers
+
+
+async def run_async(execution: Execution) -> Any:
+    """Drive an execution in the running task; cancelling stops the waiting, never the device."""
+    try:
+        if running_library() == "trio":
+            await checkpoint()
+        while not execution.run():
+            assert execution.block is not None
+            await execution.block.wait()
+        submission = execution.submit()
+    except BaseException:
+        execution.abandon()
+        raise
+    if submission is not None:
+        await wait_for_submission(submission)
+    return execution.value
+
+
+def run_sync(execution: Execution) -> Any:
+    """Drive an execution on this thread and block until the device is done."""
+    try:
+        while not execution.run():
+            assert execution.block is not None
+            execution.block.run_blocking()
+        submission = execution.submit()
+    except BaseException:
+        execution.abandon()
+        raise
+    if submission is not None:
+        submission.synchronize()
+    return execution.value
+
+
+def run_detached(execution: Execution, finished: Callable[[BaseException | None], None]) -> None:
+    """Drive an execution on this thread as far as it goes, and on worker threads from there.
+
+    `finished` is called once, when everything is enqueued or with the first error.
+    """
+    if execution.context is None:
+        execution.context = contextvars.copy_context()
+    _advance_detached(execution, finished, threading.get_ident())
+
+
+def _advance_detached(
+    execution: Execution, finished: Callable[[BaseException | None], None], origin: int
+) -> None:
+    if execution.cancelled:
+        execution.abandon()
+        return
+    try:
+        if threading.get_ident() == origin:
+            done = execution.run()
+        else:
+            assert execution.context is not None
+            done = execution.context.run(execution.run)
+    except BaseException as error:
+        execution.abandon()
+        finished(error)
+        return
+    if done:
+        finished(None)
+        return
+    assert execution.block is not None
+    if execution.cancelled:
+        execution.abandon()
+        return
+    execution.block.begin(lambda: run_in_worker(lambda: _advance_detached(execution, finished, 0)))

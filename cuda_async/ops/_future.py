@@ -1,0 +1,221 @@
+"""`DeviceFuture`: work that was submitted, to be awaited as often as one likes, from any loop.
+
+Lifecycle, as a table: what may happen in which state, and what follows.
+"""
+
+from __future__ import annotations
+
+import threading
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ..errors import CudaAsyncError, OperationCancelledError
+from ..scheduling import checkpoint, running_library, wait_for_callback, wait_for_submission
+from ._execution import check_not_in_callback, run_detached
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from ..scheduling import Submission
+    from ._execution import Execution
+
+__all__ = ["DeviceFuture"]
+
+T = TypeVar("T")
+
+
+class State(Enum):
+    """Where a future is in its life."""
+
+    ENQUEUEING = "enqueueing"
+    """Steps are being enqueued, or one is being prepared on a worker thread."""
+    SUBMITTED = "submitted"
+    """Everything is enqueued; the device is at it."""
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Move(Enum):
+    """What can happen to a future."""
+
+    SUBMIT = "submit"
+    COMPLETE = "complete"
+    FAIL = "fail"
+    CANCEL = "cancel"
+
+
+TRANSITIONS: dict[tuple[State, Move], State] = {
+    (State.ENQUEUEING, Move.SUBMIT): State.SUBMITTED,
+    (State.ENQUEUEING, Move.FAIL): State.FAILED,
+    (State.ENQUEUEING, Move.CANCEL): State.CANCELLED,
+    (State.SUBMITTED, Move.COMPLETE): State.DONE,
+    (State.SUBMITTED, Move.FAIL): State.FAILED,
+}
+"""Everything else is refused: a finished future never changes."""
+
+
+class DeviceFuture(Generic[T]):
+    """The result of work that was submitted with `start()`. Not tied to a loop, a task or a thread."""
+
+    _lock: threading.Lock
+    _state: State
+    _execution: Execution
+    _submission: Submission | None
+    _value: Any  # a T, once enqueued
+    _error: BaseException | None
+    _callbacks: list[Callable[[], None]]
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise TypeError("device futures are made by DeviceOp.start()")
+
+    @classmethod
+    def _start(cls, execution: Execution) -> DeviceFuture[T]:
+        self = object.__new__(cls)
+        self._lock = threading.Lock()
+        self._state = State.ENQUEUEING
+        self._execution = execution
+        self._submission = None
+        self._value = None
+        self._error = None
+        self._callbacks = []
+        run_detached(execution, self._enqueued)
+        return self
+
+    # -- moves
+
+    def _move(self, move: Move) -> bool:
+        """Lock held. Make a move if the state allows it."""
+        following = TRANSITIONS.get((self._state, move))
+        if following is None:
+            return False
+        self._state = following
+        return True
+
+    def _enqueued(self, error: BaseException | None) -> None:
+        submission: Submission | None = None
+        if error is None:
+            try:
+                submission = self._execution.submit()
+            except BaseException as failure:
+                error = failure
+        with self._lock:
+            if error is not None:
+                if self._move(Move.FAIL):
+                    self._error = error
+            elif self._move(Move.SUBMIT):
+                self._submission = submission
+                self._value = self._execution.value
+                if submission is None:
+                    self._move(Move.COMPLETE)
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def _settle(self) -> None:
+        """The device is past the work: done or failed."""
+        submission = self._submission
+        assert submission is not None
+        with self._lock:
+            if submission.error is not None:
+                if self._move(Move.FAIL):
+                    self._error = submission.error
+            else:
+                self._move(Move.COMPLETE)
+
+    def _begin(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` once everything is enqueued, has failed, or was cancelled."""
+        with self._lock:
+            waits = self._state is State.ENQUEUEING
+            if waits:
+                self._callbacks.append(wake)
+        if not waits:
+            wake()
+
+        def give_up() -> None:
+            with self._lock:
+                if wake in self._callbacks:
+                    self._callbacks.remove(wake)
+
+        return give_up
+
+    # -- public
+
+    @property
+    def state(self) -> str:
+        """`"enqueueing"`, `"submitted"`, `"done"`, `"failed"` or `"cancelled"`. Never waits."""
+        if self._state is State.SUBMITTED and self._submission is not None and self._submission.poll():
+            self._settle()
+        return self._state.value
+
+    @property
+    def done(self) -> bool:
+        """True when there is a result, an error or a cancellation. Never waits."""
+        return self.state in ("done", "failed", "cancelled")
+
+    def result(self) -> T:
+        """The result, or the error raised. Never waits.
+
+        Raises:
+            CudaAsyncError: not done yet; await the future, or use `sync()`.
+        """
+        if not self.done:
+            raise CudaAsyncError(f"the operation is still {self.state}; await it, or use .sync()")
+        return self._outcome()
+
+    def _outcome(self) -> T:
+        if self._state is State.CANCELLED:
+            raise OperationCancelledError("this operation was cancelled before everything was enqueued")
+        if self._error is not None:
+            raise self._error
+        result: T = self._value
+        return result
+
+    def cancel(self) -> bool:
+        """Enqueue nothing further. False when everything is enqueued already: the device is never stopped."""
+        with self._lock:
+            cancelled = self._move(Move.CANCEL)
+            if cancelled:
+                self._execution.cancelled = True
+            callbacks = self._callbacks if cancelled else []
+            if cancelled:
+                self._callbacks = []
+        for callback in callbacks:
+            callback()
+        return cancelled
+
+    def sync(self) -> T:
+        """Block this thread until it is done; the result."""
+        check_not_in_callback("sync()")
+        if self._state is State.ENQUEUEING:
+            ready = threading.Event()
+            self._begin(ready.set)
+            ready.wait()
+        if self._state is State.SUBMITTED and self._submission is not None:
+            try:
+                self._submission.synchronize()
+            except Exception:  # raised by _outcome
+                pass
+            self._settle()
+        return self._outcome()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        check_not_in_callback("await")
+        return self._wait().__await__()
+
+    async def _wait(self) -> T:
+        if running_library() == "trio":
+            await checkpoint()
+        if self._state is State.ENQUEUEING:
+            await wait_for_callback(self._begin)
+        if self._state is State.SUBMITTED and self._submission is not None:
+            try:
+                await wait_for_submission(self._submission)
+            except Exception:  # raised by _outcome
+                if self._submission.error is None:
+                    raise
+            self._settle()
+        return self._outcome()
+
+    def __repr__(self) -> str:
+        return f"<DeviceFuture {self.state}>"

@@ -1,0 +1,325 @@
+"""Launching raw kernels: the operation, and its bound form.
+
+The path of a launch is short because everything that can be is worked out once: the packing plan per kernel and
+argument types, the checked (grid, block, shared) triples, the argument block and its pointer array. What remains per
+launch: the operands' device and lifetime, aliasing, ordering, packing, and one driver call, the last three under the
+device's lock.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+from ..driver import ArgumentBlock
+from ..errors import AliasError, LaunchError
+from ..memory import Mut, Read, Tensor, extent
+from ._arguments import ADDRESS, MUT, OTHER, READ
+from ._context import check_operand
+from ._op import DeviceOp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..memory import Buffer
+    from ..scheduling import Device
+    from ._arguments import LaunchPlan
+    from ._context import ExecutionContext
+    from ._module import Function, LoadedFunction
+
+__all__ = ["BoundLaunch", "Dimensions", "Launch", "LaunchConfig", "as_dimensions", "check_aliases"]
+
+Dimensions = tuple[int, int, int]
+LaunchConfig = tuple[Dimensions, Dimensions, int]
+"""Grid, block, dynamic shared bytes."""
+
+
+def as_dimensions(dims: object, what: str) -> Dimensions:
+    """(x, y, z) from an int or 1 to 3 ints; missing axes are 1.
+
+    Raises:
+        TypeError: something that is no integer. LaunchError: no or more than three axes.
+    """
+    if type(dims) is tuple and len(dims) == 3:
+        x, y, z = dims
+        if type(x) is int and type(y) is int and type(z) is int:
+            return dims
+    axes: tuple[object, ...]
+    if type(dims) is int or (hasattr(dims, "__index__") and not hasattr(dims, "__len__")):
+        axes = (dims,)
+    elif isinstance(dims, (tuple, list)):
+        axes = tuple(dims)
+    else:
+        raise TypeError(f"{what} is {dims!r}; expected an int or 1 to 3 ints")
+    if not 1 <= len(axes) <= 3:
+        raise LaunchError(f"{what} {tuple(axes)} has {len(axes)} axes; the limit is 3, and at least 1")
+    try:
+        sizes = [operator.index(a) for a in axes]  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{what} {tuple(axes)!r} must hold integers") from None
+    sizes += [1] * (3 - len(sizes))
+    return sizes[0], sizes[1], sizes[2]
+
+
+def _byte_range(tensor: Tensor) -> tuple[int, int]:
+    low, high = extent(tensor.shape, tensor.strides)
+    size = tensor.dtype.itemsize
+    return tensor._address + low * size, tensor._address + high * size
+
+
+def check_aliases(what: str, writes: Sequence[Tensor], reads: Sequence[Tensor]) -> None:
+    """Exclusive operands must share no element with any other operand.
+
+    Raises:
+        AliasError: they do; nothing was enqueued.
+    """
+    for i, written in enumerate(writes):
+        for other, also in [(w, "exclusive too") for w in writes[i + 1 :]] + [(r, "read") for r in reads]:
+            # Borrowed memory may come in through two buffers.
+            if written._buffer is not other._buffer and not (
+                written._buffer.retained_on_use and other._buffer.retained_on_use
+            ):
+                continue
+            if _share_memory(written, other):
+                raise AliasError(
+                    f"{what}: the same memory is exclusive (mut or a partition) and {also} in one launch: "
+                    f"{written!r} and {other!r}; copy one of them first, or pass disjoint views"
+                )
+
+
+def _share_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have an element's byte in common."""
+    low_a, high_a = _byte_range(a)
+    low_b, high_b = _byte_range(b)
+    if low_a >= high_b or low_b >= high_a:
+        return False
+    if a.is_contiguous and b.is_contiguous:
+        return True
+    # A strided view may lie in the other's gaps; NumPy has the exact test.
+    import numpy as np
+
+    start = min(low_a, low_b)
+    memory = np.lib.stride_tricks.as_strided(np.empty(1, np.uint8), (max(high_a, high_b) - start,), (1,))
+
+    def stand_in(t: Tensor) -> np.ndarray[Any, Any]:
+        return np.ndarray(
+            t.shape,
+            t.dtype,
+            memory.data,
+            t._address - start,
+            tuple(s * t.dtype.itemsize for s in t.strides),
+        )
+
+    try:
+        return np.shares_memory(stand_in(a), stand_in(b), max_work=10_000)
+    except np.exceptions.TooHardError:
+        return True
+
+
+class Launch(DeviceOp[tuple[Any, ...]]):
+    """A kernel launch. Made by `Function.launch()`; yields its arguments."""
+
+    def __init__(
+        self,
+        function: Function,
+        grid: Dimensions,
+        block: Dimensions,
+        args: tuple[Any, ...],
+        shared_bytes: int,
+        cluster: Dimensions | None,
+        cooperative: bool,
+        uses: Sequence[Read | Mut],
+    ) -> None:
+        self._function = function
+        self._config = (grid, block, shared_bytes)
+        self._args = args
+        self._special = cluster is not None or cooperative
+        if self._special:
+            self._cluster = cluster
+            self._cooperative = cooperative
+        self._uses = uses
+
+    def _arity(self) -> int:
+        return len(self._args)
+
+    def needs_prepare(self, ctx: ExecutionContext) -> bool:
+        return ctx.device not in self._function._loaded
+
+    def prepare(self, ctx: ExecutionContext) -> None:
+        self._function.load(ctx.device)
+
+    def execute(self, ctx: ExecutionContext) -> tuple[Any, ...]:
+        device = ctx.device
+        loaded = self._function._loaded[device]
+        args = self._args
+        plan = loaded.plans.get(tuple(map(type, args)))
+        if plan is None:
+            plan = loaded.plan(tuple(map(type, args)))
+        values: list[Any] = []
+        outputs: list[Any] = []
+        reads: list[Buffer] = []
+        writes: list[Buffer] = []
+        for (code, low, high, extra, name), arg in zip(plan.steps, args):
+            if code <= MUT:  # READ or MUT
+                tensor = arg.tensor
+                buffer = tensor._buffer
+                if buffer.device is not device or buffer.address < 0:
+                    check_operand(tensor, device, f"{loaded.name}: {name}")
+                (reads if code == READ else writes).append(buffer)
+                values.append(tensor._address)
+                outputs.append(tensor)
+                continue
+            outputs.append(arg)
+            if code == OTHER:
+                values.append(extra(arg))
+            else:
+                if not low <= arg <= high:
+                    raise plan.overflow(arg, low, high, name)
+                values.append(arg & extra)
+        config = self._config
+        if config not in loaded.valid_configs:
+            loaded.check_config(config)
+        uses = self._uses
+        if uses:
+            _add_uses(loaded, uses, reads, writes)
+        elif plan.has_addresses:
+            _refuse_addresses(plan, args)
+        if writes and len(writes) + len(reads) > 1:
+            for i, buffer in enumerate(writes):
+                if buffer in reads or buffer in writes[i + 1 :] or buffer.retained_on_use:
+                    _check_argument_aliases(loaded, args, uses)
+                    break
+        grid, block, shared_bytes = config
+        if 0 in grid:
+            return tuple(outputs)
+        stream = ctx.stream
+        argument_block = loaded.block
+        with device._lock:
+            device._order(stream, reads, writes)
+            plan.struct.pack_into(argument_block.buffer, 0, *values)
+            if self._special:
+                loaded.driver.launch_with_attributes(
+                    loaded.handle,
+                    grid,
+                    block,
+                    shared_bytes,
+                    stream.handle,
+                    argument_block,
+                    cluster=self._cluster,
+                    cooperative=self._cooperative,
+                )
+            else:
+                loaded.driver.launch(loaded.handle, grid, block, shared_bytes, stream.handle, argument_block)
+            stream._retained.append(loaded)
+        return tuple(outputs)
+
+
+def _add_uses(
+    loaded: LoadedFunction, uses: Sequence[Read | Mut], reads: list[Buffer], writes: list[Buffer]
+) -> None:
+    for use in uses:
+        if not isinstance(use, (Read, Mut)):
+            raise TypeError(
+                f"{loaded.name}: uses=[...] takes read(tensor) and mut(tensor), got {type(use).__name__}"
+            )
+        buffer = check_operand(use.tensor, loaded.device, f"{loaded.name}: a tensor in uses")
+        (reads if isinstance(use, Read) else writes).append(buffer)
+
+
+def _refuse_addresses(plan: LaunchPlan, args: Sequence[Any]) -> None:
+    for (code, _, _, _, name), arg in zip(plan.steps, args):
+        if code == ADDRESS and arg != 0:
+            raise TypeError(
+                f"{plan.kernel}: {name} was given an address as an integer; pass read(tensor) or mut(tensor), "
+                "or name the memory it points to with uses=[read(t), mut(t)]"
+            )
+
+
+def _check_argument_aliases(loaded: LoadedFunction, args: Sequence[Any], uses: Sequence[Any]) -> None:
+    operands = [a for a in (*args, *uses) if isinstance(a, (Read, Mut))]
+    check_aliases(
+        loaded.name,
+        [a.tensor for a in operands if isinstance(a, Mut)],
+        [a.tensor for a in operands if isinstance(a, Read)],
+    )
+
+
+class BoundLaunch:
+    """A launch whose arguments are packed once. Made by `Function.bind()`.
+
+    It keeps its tensors alive. Used from several threads and tasks at once.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedFunction,
+        grid: Dimensions,
+        block: Dimensions,
+        args: tuple[Any, ...],
+        shared_bytes: int,
+    ) -> None:
+        device = loaded.device
+        config = (grid, block, shared_bytes)
+        loaded.check_config(config)
+        plan = loaded.plan(tuple(map(type, args)))
+        values = []
+        for (code, low, high, extra, name), arg in zip(plan.steps, args):
+            if code in (READ, MUT):
+                check_operand(arg.tensor, device, f"{loaded.name}: {name}")
+                values.append(arg.tensor._address)
+            elif code == OTHER:
+                values.append(extra(arg))
+            else:
+                if not low <= arg <= high:
+                    raise plan.overflow(arg, low, high, name)
+                values.append(arg & extra)
+        if plan.has_addresses:
+            _refuse_addresses(plan, args)
+        _check_argument_aliases(loaded, args, ())
+        self.loaded = loaded
+        self.config = config
+        self.arguments = ArgumentBlock(loaded.info.parameters)
+        plan.struct.pack_into(self.arguments.buffer, 0, *values)
+        self.tensors = [a.tensor for a in args if isinstance(a, (Read, Mut))]
+        self.reads = [a.tensor._buffer for a in args if isinstance(a, Read)]
+        self.writes = [a.tensor._buffer for a in args if isinstance(a, Mut)]
+        self.buffers = self.reads + self.writes
+        self.outputs = tuple(a.tensor if isinstance(a, (Read, Mut)) else a for a in args)
+        self.is_empty = 0 in grid
+
+    def launch(self) -> DeviceOp[tuple[Any, ...]]:
+        """An operation that launches it; yields the arguments, as `Function.launch` does."""
+        return _BoundLaunchOp(self)
+
+
+class _BoundLaunchOp(DeviceOp[tuple[Any, ...]]):
+    def __init__(self, bound: BoundLaunch) -> None:
+        self._bound = bound
+
+    def _arity(self) -> int:
+        return len(self._bound.outputs)
+
+    def _device_hint(self) -> Device:
+        return self._bound.loaded.device
+
+    def needs_prepare(self, ctx: ExecutionContext) -> bool:
+        return False
+
+    def execute(self, ctx: ExecutionContext) -> tuple[Any, ...]:
+        bound = self._bound
+        loaded = bound.loaded
+        device = ctx.device
+        if loaded.device is not device:
+            raise LaunchError(f"{loaded.name} was bound on {loaded.device}, but this runs on {device}")
+        for buffer in bound.buffers:
+            if buffer.address < 0:
+                buffer.check_usable()
+        if bound.is_empty:
+            return bound.outputs
+        grid, block, shared_bytes = bound.config
+        stream = ctx.stream
+        with device._lock:
+            device._order(stream, bound.reads, bound.writes)
+            loaded.driver.launch(loaded.handle, grid, block, shared_bytes, stream.handle, bound.arguments)
+            stream._retained.append(loaded)
+        return bound.outputs

@@ -1,0 +1,431 @@
+"""`Module` and `Function`: kernels from PTX, cubin, CUDA C++ and files, loaded on each device on first use."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..driver import ArgumentBlock, FunctionHandle, FunctionInfo, HostImage, ModuleHandle
+from ..errors import CompileError, LaunchError
+from ._arguments import LaunchPlan, make_plan, parse_signature
+from ._launch import BoundLaunch, Launch, LaunchConfig, as_dimensions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..driver import Driver
+    from ..memory import Mut, Read, Tensor
+    from ..scheduling import Device
+    from ._context import ExecutionContext
+
+__all__ = ["Function", "LoadedFunction", "Module"]
+
+ELF_MAGIC = b"\x7fELF"
+FATBIN_MAGIC = b"\x50\xed\x55\xba"
+
+
+class Module:
+    """A set of kernels. Made by `from_ptx`, `from_cubin`, `from_cuda_source` or `from_file`; not bound to a device.
+
+    Loading (and compiling, for CUDA C++) happens on a device's first use, off the event loop, or with
+    `await module.load()`.
+    """
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise TypeError(
+            "modules are made by Module.from_ptx(), from_cubin(), from_cuda_source() or from_file()"
+        )
+
+    @classmethod
+    def _make(cls, name: str, image: bytes | HostImage | None, source: _CudaSource | None = None) -> Module:
+        self = object.__new__(cls)
+        self.name = name
+        self._image = image
+        self._source = source
+        self._loaded = {}
+        self._lock = threading.Lock()
+        self._lowered = {}
+        return self
+
+    name: str
+    """What messages call it."""
+    _image: bytes | HostImage | None
+    _source: _CudaSource | None
+    _loaded: dict[Device, ModuleHandle]
+    _lock: threading.Lock
+    _lowered: dict[str, str]
+
+    @classmethod
+    def from_ptx(cls, ptx: str | bytes, *, name: str = "PTX") -> Module:
+        """Kernels in PTX text. Runs on CUDA devices (the driver compiles it) and on the host device.
+
+        Raises:
+            CompileError: empty, or no PTX; what the text itself has wrong is reported when it is loaded.
+        """
+        data = ptx.encode() if isinstance(ptx, str) else bytes(ptx)
+        if not data.strip(b" \t\r\n\0"):
+            raise CompileError(f"{name}: the PTX is empty")
+        if data.startswith((ELF_MAGIC, FATBIN_MAGIC)):
+            raise CompileError(f"{name}: this is a binary image, not PTX; use Module.from_cubin()")
+        return cls._make(name, data)
+
+    @classmethod
+    def from_cubin(cls, cubin: bytes, *, name: str = "cubin") -> Module:
+        """Kernels in a cubin or fatbin. Runs on CUDA devices of its architecture.
+
+        Raises:
+            CompileError: empty, or neither a cubin nor a fatbin.
+        """
+        data = bytes(cubin)
+        if not data.startswith((ELF_MAGIC, FATBIN_MAGIC)):
+            what = "empty" if not data else f"no cubin or fatbin (it starts with {data[:4]!r})"
+            raise CompileError(f"{name}: the image is {what}")
+        return cls._make(name, data)
+
+    @classmethod
+    def from_cuda_source(
+        cls,
+        source: str,
+        *,
+        name: str = "source.cu",
+        options: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+        include_paths: Sequence[str | os.PathLike[str]] = (),
+        name_expressions: Sequence[str] = (),
+    ) -> Module:
+        """Kernels in CUDA C++, compiled with NVRTC for each device on first use (PTX for the host device).
+
+        Args:
+            options: NVRTC options such as `"--use_fast_math"`. headers: name -> text for `#include`.
+            name_expressions: such as `"scale<float>"`, to be used as names in `function()`.
+        Raises (when it is loaded):
+            CompileError: with NVRTC's log. ContextError: NVRTC is not installed.
+        """
+        if not source.strip():
+            raise CompileError(f"{name}: the CUDA source is empty")
+        return cls._make(
+            name,
+            None,
+            _CudaSource(
+                source,
+                tuple(options),
+                dict(headers or {}),
+                tuple(os.fspath(p) for p in include_paths),
+                tuple(name_expressions),
+            ),
+        )
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Module:
+        """Kernels in a file: PTX, cubin or fatbin by its contents, CUDA C++ by its suffix `.cu`.
+
+        Raises:
+            FileNotFoundError: there is no such file. CompileError: empty.
+        """
+        file = Path(path)
+        data = file.read_bytes()
+        if not data:
+            raise CompileError(f"{file}: the file is empty")
+        if data.startswith((ELF_MAGIC, FATBIN_MAGIC)):
+            return cls.from_cubin(data, name=str(file))
+        if file.suffix == ".cu":
+            return cls.from_cuda_source(data.decode(), name=str(file), include_paths=[file.parent])
+        return cls.from_ptx(data, name=str(file))
+
+    @classmethod
+    def from_host_image(cls, image: HostImage) -> Module:
+        """Kernels that are Python objects; run on the host device only."""
+        return cls._make(image.name, image)
+
+    def function(self, name: str, *, signature: Sequence[str] | None = None) -> Function:
+        """A kernel by name.
+
+        Args:
+            name: as in the PTX (mangled, for C++ without `extern "C"`), or a name expression.
+            signature: parameter types, in order, as the kernel's author meant them: `"ptr"`, `"i8"` to `"i64"`, `"u8"`
+                to `"u64"`, `"f16"`, `"f32"`, `"f64"`, `"bool"`. PTX does not tell signed from unsigned, and a cubin
+                tells sizes only; with a signature ints are checked against their exact range.
+        Raises:
+            CompileError: (when it is loaded) no such kernel; the message lists those there are.
+        """
+        return Function._make(self, name, None if signature is None else parse_signature(signature))
+
+    def function_names(self, device: Device) -> list[str]:
+        """Names of the kernels in this module; loads it on `device`, which is slow."""
+        return device.driver.module_function_names(self._load(device))
+
+    def _load(self, device: Device) -> ModuleHandle:
+        """Load on `device`, once; slow."""
+        handle = self._loaded.get(device)
+        if handle is not None:
+            return handle
+        with self._lock:
+            handle = self._loaded.get(device)
+            if handle is None:
+                image = self._image
+                if self._source is not None:
+                    image = self._compile(device, self._source)
+                assert image is not None
+                handle = device.driver.module_load(image, self.name)
+                self._loaded[device] = handle
+        return handle
+
+    def _compile(self, device: Device, source: _CudaSource) -> bytes:
+        from ..driver.cuda import compile_cuda_program
+
+        major, minor = device.compute_capability
+        on_cuda = device.kind == "cuda"
+        compiled = compile_cuda_program(
+            source.text,
+            self.name,
+            arch=f"sm_{major}{minor}" if on_cuda else f"compute_{major}{minor}",
+            output="cubin" if on_cuda else "ptx",
+            options=source.options,
+            include_paths=source.include_paths,
+            headers=source.headers,
+            name_expressions=source.name_expressions,
+        )
+        self._lowered.update(compiled.lowered_names)
+        return compiled.image
+
+    def __repr__(self) -> str:
+        return f"Module({self.name!r})"
+
+
+class _CudaSource:
+    def __init__(
+        self,
+        text: str,
+        options: tuple[str, ...],
+        headers: dict[str, str],
+        include_paths: tuple[str, ...],
+        name_expressions: tuple[str, ...],
+    ) -> None:
+        self.text = text
+        self.options = options
+        self.headers = headers
+        self.include_paths = include_paths
+        self.name_expressions = name_expressions
+
+
+class LoadedFunction:
+    """A kernel on one device: its handle, its argument block, and what was worked out for it once.
+
+    Attributes:
+        block: the argument block; written and launched from under the device's lock.
+        plans: how to pack arguments, by their Python types.
+        valid_configs: (grid, block, shared bytes) that passed the checks.
+        is_kernel: marks it among the things a submission retains.
+    """
+
+    is_kernel = True
+
+    def __init__(
+        self, function: Function, device: Device, handle: FunctionHandle, info: FunctionInfo, driver: Driver
+    ) -> None:
+        self.name = function.name
+        self.module = function.module
+        self.handle = handle
+        self.info = info
+        self.device = device
+        self.driver = driver
+        self.signature = function._signature
+        self.block = ArgumentBlock(info.parameters)
+        self.plans: dict[tuple[type, ...], LaunchPlan] = {}
+        self.valid_configs: set[LaunchConfig] = set()
+        self._allowed_shared = device.limits.max_shared_bytes_per_block
+
+    def plan(self, types: tuple[type, ...]) -> LaunchPlan:
+        """How to pack arguments of these types.
+
+        Raises:
+            TypeError: another number of arguments, or a type that no parameter takes.
+        """
+        plan = self.plans.get(types)
+        if plan is None:
+            plan = self.plans[types] = make_plan(self.name, self.info.parameters, self.signature, types)
+        return plan
+
+    def check_config(self, config: LaunchConfig) -> None:
+        """Check grid, block and shared memory against the device and the kernel, and opt in where needed.
+
+        Raises:
+            LaunchError: with the value asked for and the limit; nothing was enqueued.
+        """
+        grid, block, shared_bytes = config
+        limits = self.device.limits
+        for axis, size, limit in zip("xyz", grid, limits.max_grid):
+            if not 0 <= size <= limit:
+                raise LaunchError(
+                    f"{self.name}: grid axis {axis} is {size}, the limit on {self.device} is {limit} (and 0 the least)"
+                )
+        for axis, size, limit in zip("xyz", block, limits.max_block):
+            if not 1 <= size <= limit:
+                raise LaunchError(
+                    f"{self.name}: block axis {axis} is {size}, the limit on {self.device} is {limit} (and 1 the least)"
+                )
+        threads = block[0] * block[1] * block[2]
+        most = min(self.info.max_threads_per_block, limits.max_threads_per_block)
+        if threads > most:
+            why = (
+                ""
+                if most == limits.max_threads_per_block
+                else f" (by its registers or .maxntid, not {self.device})"
+            )
+            raise LaunchError(
+                f"{self.name}: a block of {block} has {threads} threads, the limit is {most}{why}; "
+                "use a smaller block and a larger grid"
+            )
+        required = self.info.required_block
+        if required is not None and required != block:
+            raise LaunchError(f"{self.name}: the kernel was compiled for blocks of {required}, got {block}")
+        if shared_bytes < 0:
+            raise LaunchError(f"{self.name}: shared_mem_bytes is {shared_bytes}; it cannot be negative")
+        limit = limits.max_shared_bytes_per_block_optin - self.info.static_shared_bytes
+        if shared_bytes > limit:
+            raise LaunchError(
+                f"{self.name}: asked for {shared_bytes} bytes of dynamic shared memory, the limit on {self.device} is "
+                f"{limit} ({limits.max_shared_bytes_per_block_optin} less {self.info.static_shared_bytes} static)"
+            )
+        if shared_bytes + self.info.static_shared_bytes > self._allowed_shared:
+            self.driver.function_allow_shared_bytes(self.handle, shared_bytes)
+            self._allowed_shared = shared_bytes + self.info.static_shared_bytes
+        if len(self.valid_configs) > 1024:
+            self.valid_configs.clear()
+        self.valid_configs.add(config)
+
+
+class Function:
+    """A kernel of a module. Made by `Module.function()`."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise TypeError("functions are made by Module.function()")
+
+    @classmethod
+    def _make(cls, module: Module, name: str, signature: tuple[str, ...] | None) -> Function:
+        self = object.__new__(cls)
+        self.module = module
+        self.name = name
+        self._signature = signature
+        self._loaded = {}
+        return self
+
+    module: Module
+    name: str
+    _signature: tuple[str, ...] | None
+    _loaded: dict[Device, LoadedFunction]
+
+    def launch(
+        self,
+        grid: Any,  # an int, or 1 to 3 ints; NumPy ints too
+        block: Any,
+        *args: Any,  # whatever a kernel takes
+        shared_mem_bytes: int = 0,
+        cluster: Any = None,
+        cooperative: bool = False,
+        uses: Sequence[Read | Mut] = (),
+    ) -> Launch:
+        """An operation that launches the kernel; yields the arguments, in order, `read(t)` and `mut(t)` as `t`.
+
+        Args:
+            grid: blocks, and block: threads per block, as an int or 1 to 3 ints (x, y, z). A 0 in the grid does nothing.
+            args: `read(tensor)`, `mut(tensor)`, Python numbers, NumPy scalars (`np.void` for structs), `ctypes` values.
+            shared_mem_bytes: dynamic shared memory per block.
+            cluster: blocks per cluster. cooperative: all blocks resident at once.
+            uses: tensors that the kernel reaches in another way, such as by an address among the arguments.
+        Raises:
+            TypeError: a float in grid or block, a bare tensor; when it runs: a wrong number or type of arguments.
+            LaunchError: (when it runs) grid, block or shared memory beyond a limit. OverflowError: an int that does not fit.
+            AliasError: the same memory exclusively and once more. ContextError: a tensor on another device.
+        """
+        return Launch(
+            self,
+            as_dimensions(grid, "grid"),
+            as_dimensions(block, "block"),
+            args,
+            shared_mem_bytes,
+            None if cluster is None else as_dimensions(cluster, "cluster"),
+            cooperative,
+            uses,
+        )
+
+    def bind(
+        self,
+        grid: Any,  # an int, or 1 to 3 ints; NumPy ints too
+        block: Any,
+        *args: Any,  # whatever a kernel takes
+        shared_mem_bytes: int = 0,
+        device: Device,
+    ) -> BoundLaunch:
+        """A launch whose arguments are packed and checked once; `bound.launch()` makes operations of it.
+
+        Alias, ordering and lifetime checks stay. Loads the kernel on `device`, which is slow the first time.
+        """
+        return BoundLaunch(
+            self.load(device),
+            as_dimensions(grid, "grid"),
+            as_dimensions(block, "block"),
+            args,
+            shared_mem_bytes,
+        )
+
+    def load(self, device: Device) -> LoadedFunction:
+        """Load on `device`; slow the first time, so for `prepare` and for programs without a loop.
+
+        Raises:
+            CompileError: the image is refused, or has no such kernel.
+        """
+        loaded = self._loaded.get(device)
+        if loaded is None:
+            handle = self.module._load(device)
+            driver = device.driver
+            try:
+                function = driver.module_function(handle, self.module._lowered.get(self.name, self.name))
+            except LookupError:
+                names = driver.module_function_names(handle)
+                raise CompileError(
+                    f"{self.module.name} has no kernel {self.name!r}; it has: {', '.join(names) or 'none'}"
+                ) from None
+            info = driver.function_info(function)
+            loaded = self._loaded.setdefault(device, LoadedFunction(self, device, function, info, driver))
+        return loaded
+
+    def enqueue(
+        self,
+        ctx: ExecutionContext,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        values: Sequence[Any],
+        *,
+        reads: Sequence[Tensor] = (),
+        writes: Sequence[Tensor] = (),
+        shared_mem_bytes: int = 0,
+    ) -> None:
+        """For operations of one's own: enqueue a launch from `execute`, with `load()` called in `prepare`.
+
+        `values` are plain numbers, one per parameter; addresses are `ctx.read(t)` and `ctx.write(t)`, or those of tensors
+        named in `reads` and `writes`, which are then ordered together with the launch in one go.
+        """
+        loaded = self._loaded[ctx.device]
+        config = (grid, block, shared_mem_bytes)
+        if config not in loaded.valid_configs:
+            loaded.check_config(config)
+        plan = loaded.plan(tuple(map(type, values)))
+        packed = plan.pack_values(values)
+        if 0 in grid:
+            return
+        read_buffers = [t._buffer for t in reads]
+        write_buffers = [t._buffer for t in writes]
+        device = ctx.device
+        with device._lock:
+            device._order(ctx.stream, read_buffers, write_buffers)
+            plan.struct.pack_into(loaded.block.buffer, 0, *packed)
+            loaded.driver.launch(
+                loaded.handle, grid, block, shared_mem_bytes, ctx.stream.handle, loaded.block
+            )
+            ctx.stream._retained.append(loaded)
+
+    def __repr__(self) -> str:
+        return f"Function({self.name!r} of {self.module.name!r})"

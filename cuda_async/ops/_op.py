@@ -1,0 +1,265 @@
+"""`DeviceOp`: a lazy, typed, single-use description of device work, and its combinators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from ..errors import ConsumedError
+from ._execution import Execution, check_not_in_callback, run_async, run_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from numpy.typing import NDArray
+
+    from ..memory import MappedPartition, Partition, Tensor
+    from ..scheduling import Device, SchedulingPolicy, Stream
+    from ._context import ExecutionContext
+    from ._future import DeviceFuture
+    from ._shared import SharedOp
+
+__all__ = ["DeviceOp"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+U = TypeVar("U")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+
+
+class DeviceOp(Generic[T_co]):
+    """Device work that yields a `T` once it is awaited, or run with `sync()` or `start()`.
+
+    Building one touches no device and allocates nothing. It is used once: running or composing consumes it.
+
+    A subclass writes `execute(ctx)`: enqueue on `ctx.stream` and return the output at once, with addresses
+    from `ctx.read(tensor)` and `ctx.write(tensor)`. If it has slow host work to do first (compile, load a module,
+    stage host memory) it writes `prepare(ctx)` too, which runs on a worker thread when the caller is on an event
+    loop; `needs_prepare(ctx)` may say that it is already done.
+    """
+
+    # No __slots__: users subclass this freely, and since 3.12 instances keep their attributes inline anyway.
+    _consumed = False
+    _composite = False  # composite operations have _enter and _resume instead of execute
+    _enqueues = True  # False: execute touches no device
+    _yields_host_data = False  # True: the output is a host array whose copy may still run
+
+    # -- written by subclasses
+
+    def execute(self, ctx: ExecutionContext) -> T_co:
+        """Enqueue on `ctx.stream` and return the output handle; never wait for the device."""
+        raise TypeError(f"{type(self).__name__} does not define execute(ctx)")
+
+    def prepare(self, ctx: ExecutionContext) -> None:
+        """Slow host work to do before `execute`; enqueues nothing. Runs off the event loop."""
+
+    def needs_prepare(self, ctx: ExecutionContext) -> bool:
+        """Whether `prepare` has to run; by default always when a subclass defines it."""
+        return type(self).prepare is not DeviceOp.prepare
+
+    # -- internal
+
+    @property
+    def _policy(self) -> SchedulingPolicy | None:
+        return None
+
+    def _device_hint(self) -> Device | None:
+        """The device the operation is bound to by what it works on, if any."""
+        return None
+
+    def _arity(self) -> int | None:
+        """Length of the tuple it yields, when that is known beforehand."""
+        return None
+
+    def _take(self) -> DeviceOp[T_co]:
+        """Consume it."""
+        if self._consumed:
+            raise ConsumedError(
+                f"this {type(self).__name__} was already run or made part of another operation; "
+                "build it anew, or make it reusable with .shared()"
+            )
+        self._consumed = True
+        return self
+
+    def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
+        raise AssertionError("not a composite operation")
+
+    # -- running
+
+    def __await__(self) -> Generator[Any, Any, T_co]:
+        """Run, and suspend the task until the device is done."""
+        check_not_in_callback("await")
+        return run_async(Execution(self._take())).__await__()
+
+    def sync(self) -> T_co:
+        """Run, and block this thread until the device is done."""
+        check_not_in_callback("sync()")
+        result: T_co = run_sync(Execution(self._take()))
+        return result
+
+    def sync_on(self, stream: Stream) -> T_co:
+        """`sync()` on a given stream."""
+        check_not_in_callback("sync_on()")
+        result: T_co = run_sync(Execution(self._take(), stream=stream))
+        return result
+
+    def start(self, policy: SchedulingPolicy | None = None) -> DeviceFuture[T_co]:
+        """Submit now and return a future that may be awaited many times, from any loop.
+
+        Where a step must be prepared first, the rest of the chain, callbacks too, goes on on a worker thread.
+        """
+        from ._future import DeviceFuture
+
+        check_not_in_callback("start()")
+        return DeviceFuture._start(Execution(self._take(), policy=policy))
+
+    def schedule(self, policy: SchedulingPolicy) -> DeviceOp[T_co]:
+        """The same operation on a stream of `policy`; as part of a chain, forked off and joined again."""
+        from ._combinators import Scheduled
+
+        return Scheduled(self._take(), policy)
+
+    # -- composing
+
+    def then(self, f: Callable[[T_co], DeviceOp[U]]) -> DeviceOp[U]:
+        """Go on with the operation that `f` returns, on the same stream.
+
+        `f` runs while enqueueing: the device may still be producing what it is given, so it may enqueue, not look.
+        (Host arrays are the exception: after `to_host()` the chain waits for the data before calling `f`.)
+        """
+        from ._combinators import Then
+
+        return Then(self._take(), f)
+
+    def then_with_context(self, f: Callable[[ExecutionContext, T_co], DeviceOp[U]]) -> DeviceOp[U]:
+        """`then`, with the execution context as `f`'s first argument."""
+        from ._combinators import ThenWithContext
+
+        return ThenWithContext(self._take(), f)
+
+    def map(self, f: Callable[[T_co], U]) -> DeviceOp[U]:
+        """Transform the output on the host, at enqueue time; after `to_host()`, once the data is there."""
+        from ._combinators import Map
+
+        return Map(self._take(), f)
+
+    def inspect(self, f: Callable[[T_co], object]) -> DeviceOp[T_co]:
+        """Show the output to `f` and pass it on."""
+        from ._combinators import Inspect
+
+        return Inspect(self._take(), f)
+
+    def shared(self: DeviceOp[T]) -> SharedOp[T]:
+        """An operation that runs once and may be used any number of times, from anywhere."""
+        from ._shared import SharedOp
+
+        return SharedOp._of(self._take())
+
+    @overload
+    def unzip(self: DeviceOp[tuple[A]], count: int | None = None) -> tuple[DeviceOp[A]]: ...
+    @overload
+    def unzip(self: DeviceOp[tuple[A, B]], count: int | None = None) -> tuple[DeviceOp[A], DeviceOp[B]]: ...
+    @overload
+    def unzip(
+        self: DeviceOp[tuple[A, B, C]], count: int | None = None
+    ) -> tuple[DeviceOp[A], DeviceOp[B], DeviceOp[C]]: ...
+    @overload
+    def unzip(
+        self: DeviceOp[tuple[A, B, C, D]], count: int | None = None
+    ) -> tuple[DeviceOp[A], DeviceOp[B], DeviceOp[C], DeviceOp[D]]: ...
+    @overload
+    def unzip(self: DeviceOp[tuple[A, ...]], count: int | None = None) -> tuple[DeviceOp[A], ...]: ...
+    def unzip(self, count: int | None = None) -> Any:
+        """One operation per component of the tuple it yields; it runs once, with the first of them.
+
+        `count` is needed only where the length cannot be known beforehand (after `then` or `map`).
+        """
+        from ._shared import unzip
+
+        return unzip(self, count)
+
+    @overload
+    def first(self: DeviceOp[tuple[A]]) -> DeviceOp[A]: ...
+    @overload
+    def first(self: DeviceOp[tuple[A, B]]) -> DeviceOp[A]: ...
+    @overload
+    def first(self: DeviceOp[tuple[A, B, C]]) -> DeviceOp[A]: ...
+    @overload
+    def first(self: DeviceOp[tuple[A, B, C, D]]) -> DeviceOp[A]: ...
+    @overload
+    def first(self: DeviceOp[Any]) -> DeviceOp[Any]: ...
+    def first(self) -> DeviceOp[Any]:
+        """The first component of the tuple it yields; the others are dropped."""
+        return self[0]
+
+    @overload
+    def last(self: DeviceOp[tuple[A]]) -> DeviceOp[A]: ...
+    @overload
+    def last(self: DeviceOp[tuple[A, B]]) -> DeviceOp[B]: ...
+    @overload
+    def last(self: DeviceOp[tuple[A, B, C]]) -> DeviceOp[C]: ...
+    @overload
+    def last(self: DeviceOp[tuple[A, B, C, D]]) -> DeviceOp[D]: ...
+    @overload
+    def last(self: DeviceOp[Any]) -> DeviceOp[Any]: ...
+    def last(self) -> DeviceOp[Any]:
+        """The last component of the tuple it yields; the others are dropped."""
+        return self[-1]
+
+    def __getitem__(self, index: Any) -> DeviceOp[Any]:
+        """`value[index]` of what it yields: a component of a tuple, or a view of a tensor."""
+        from ._combinators import Item
+
+        return Item(self._take(), index)
+
+    # With __getitem__ alone Python would iterate without end.
+    __iter__ = None
+
+    # -- on operations that yield tensors
+
+    def reshape(self: DeviceOp[Tensor], *shape: Any) -> DeviceOp[Tensor]:
+        """`Tensor.reshape` of what it yields."""
+        from ._combinators import method_of
+
+        return method_of(self, "reshape", shape)
+
+    def partition(self: DeviceOp[Tensor], tile_shape: object) -> DeviceOp[Partition]:
+        """`Tensor.partition` of what it yields."""
+        from ._combinators import method_of
+
+        return method_of(self, "partition", (tile_shape,))
+
+    def partition_prefix(self: DeviceOp[Tensor], tile_shape: object) -> DeviceOp[Partition]:
+        """`Tensor.partition_prefix` of what it yields."""
+        from ._combinators import method_of
+
+        return method_of(self, "partition_prefix", (tile_shape,))
+
+    def try_partition(self: DeviceOp[Tensor], tile_shape: object) -> DeviceOp[Partition]:
+        """`Tensor.try_partition` of what it yields."""
+        from ._combinators import method_of
+
+        return method_of(self, "try_partition", (tile_shape,))
+
+    def unpartition(self: DeviceOp[Partition] | DeviceOp[MappedPartition]) -> DeviceOp[Tensor]:
+        """The tensor of the partition it yields."""
+        from ._combinators import method_of
+
+        return method_of(self, "unpartition", ())
+
+    def to_host(self: DeviceOp[Tensor]) -> DeviceOp[NDArray[Any]]:
+        """Go on by copying the tensor it yields to a new NumPy array."""
+        from ._copies import to_host_of
+
+        return to_host_of(self)
+
+    def astype(self: DeviceOp[Tensor], dtype: object) -> DeviceOp[Tensor]:
+        """Go on by converting the tensor it yields to another element type."""
+        from ._copies import astype_of
+
+        return astype_of(self, dtype)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}{', consumed' if self._consumed else ''}>"
