@@ -8,11 +8,25 @@ protocol's parts, `_kernel_text`, `_strided` and `_convert` write the few kernel
 
 from ._bindings import cuda_device_count, cuda_unavailable_reason
 from ._driver import CudaDriver, borrow_context, open_cuda_driver
+from ._nvrtc import (
+    CompiledSource,
+    compile_cuda_program,
+    compile_cuda_source,
+    cuda_include_paths,
+    nvrtc_supported_architectures,
+    nvrtc_version,
+)
 
 __all__ = [
+    "CompiledSource",
     "CudaDriver",
     "borrow_context",
+    "compile_cuda_program",
+    "compile_cuda_source",
     "cuda_device_count",
+    "cuda_include_paths",
     "cuda_unavailable_reason",
+    "nvrtc_supported_architectures",
+    "nvrtc_version",
     "open_cuda_driver",
 ]

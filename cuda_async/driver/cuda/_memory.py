@@ -95,8 +95,9 @@ class MemoryCalls(ModuleCalls):
         except CudaAsyncError:
             used = reserved = free = 0
         raise OutOfMemoryError(
-            f"{self.label}: {size_bytes} bytes do not fit: {used} bytes are in use and {reserved - used} cached "
-            f"in the pool, {free} of the device's {total} bytes are free; free tensors, or use smaller ones",
+            f"{self.label}: {size_bytes} bytes do not fit: {used} bytes are in use and {reserved - used} "
+            f"cached in the pool, {free} of the device's {total} bytes are free; free tensors, or use "
+            "smaller ones",
             requested_bytes=size_bytes,
             used_bytes=used,
             limit_bytes=total,
@@ -133,8 +134,8 @@ class MemoryCalls(ModuleCalls):
         if code:
             if int(code) == OUT_OF_MEMORY:
                 raise OutOfMemoryError(
-                    f"{self.label}: the system cannot page-lock {size_bytes} bytes of host memory; use smaller "
-                    "transfers, or raise the limit on locked memory (ulimit -l)",
+                    f"{self.label}: the system cannot page-lock {size_bytes} bytes of host memory; use "
+                    "smaller transfers, or raise the limit on locked memory (ulimit -l)",
                     requested_bytes=size_bytes,
                     used_bytes=0,
                     limit_bytes=0,

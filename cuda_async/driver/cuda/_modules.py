@@ -231,8 +231,8 @@ def _explain(
         architecture = cubin_architecture(image)
         if architecture is not None and error.code in (_NO_BINARY_FOR_GPU, _INVALID_IMAGE):
             return (
-                f"{name} is a cubin for sm_{architecture}, and {device} cannot run it; compile for the device's "
-                f"architecture, or load PTX [{error}]"
+                f"{name} is a cubin for sm_{architecture}, and {device} cannot run it; compile for the "
+                f"device's architecture, or load PTX [{error}]"
             )
         return f"{name}: {device} refused the cubin: {error}"
     if kind is ImageKind.FATBIN:
@@ -255,8 +255,8 @@ def _explain(
         )
     if error.code in (_JIT_COMPILER_NOT_FOUND, _JIT_COMPILATION_DISABLED):
         return (
-            f"{name} is PTX, and the driver cannot compile it here: {error}; install the driver's PTX compiler "
-            "(libnvidia-ptxjitcompiler), or load a cubin"
+            f"{name} is PTX, and the driver cannot compile it here: {error}; install the driver's PTX "
+            "compiler (libnvidia-ptxjitcompiler), or load a cubin"
         )
     line = _LOG_LINE.search(log)
     if line is not None:
