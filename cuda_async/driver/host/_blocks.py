@@ -10,12 +10,13 @@ the table's lock.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right, insort
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ._fork import Level, fork_safe_lock
 
 __all__ = ["Block", "BlockTable", "RawMemory", "Window"]
 
@@ -66,8 +67,8 @@ class BlockTable:
 
     __slots__ = ("_by_start", "_snapshot", "_starts", "lock")
 
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
+    def __init__(self, level: Level = Level.MEMORY) -> None:
+        self.lock = fork_safe_lock(level)
         self._starts: list[int] = []
         self._by_start: dict[int, Block] = {}
         self._snapshot: list[Block] | None = None

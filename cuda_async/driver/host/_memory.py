@@ -34,6 +34,7 @@ import numpy as np
 
 from ...errors import MemoryFault, OutOfMemoryError
 from ._blocks import Block, BlockTable, RawMemory
+from ._fork import Level
 from ._mapping import map_arena
 from ._ranges import FreeRanges
 
@@ -42,7 +43,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Access", "HostMemory", "Region", "memory_window"]
+__all__ = [
+    "Access",
+    "HostMemory",
+    "Region",
+    "memory_array",
+    "memory_window",
+    "pinned_allocate",
+    "pinned_release",
+]
 
 Access = Literal["read", "write"]
 
@@ -450,7 +459,7 @@ def _united(entries: list[tuple[int, int, object, bool]]) -> dict[int, tuple[int
 # -------------------------------------------------------------------------------- whole process
 
 _arenas: weakref.WeakSet[HostMemory] = weakref.WeakSet()
-_pinned = BlockTable()
+_pinned = BlockTable(Level.PINNED)
 
 
 def pinned_allocate(size_bytes: int) -> int:
@@ -470,11 +479,28 @@ def pinned_release(address: int) -> None:
 
 def memory_window(memory: HostMemory, address: int, size_bytes: int, access: Access) -> NDArray[np.uint8]:
     """`memory.view`, but of any host device of the process: copies go between devices by address."""
+    return _holder(memory, address).view(address, size_bytes, access)
+
+
+def memory_array(
+    memory: HostMemory,
+    address: int,
+    dtype: np.dtype[Any],
+    shape: Sequence[int],
+    strides_bytes: Sequence[int] | None,
+    access: Access,
+) -> NDArray[Any]:
+    """`memory.array`, but of any host device of the process."""
+    return _holder(memory, address).array(address, dtype, shape, strides_bytes, access)
+
+
+def _holder(memory: HostMemory, address: int) -> HostMemory:
+    """The device whose arena `address` is in; otherwise `memory`, which knows about all the rest."""
     if not memory.contains(address):
         for other in list(_arenas):
             if other.contains(address):
-                return other.view(address, size_bytes, access)
-    return memory.view(address, size_bytes, access)
+                return other
+    return memory
 
 
 def _start_of(block: Block) -> int:

@@ -34,10 +34,14 @@ class FreeRanges:
         """(start, size) of each range, in no particular order."""
         return iter(list(self._size_at.items()))
 
-    @property
-    def largest_bytes(self) -> int:
-        """Size of the largest range; 0 when there is none."""
-        return self._by_size[-1][0] if self._by_size else 0
+    def largest(self) -> tuple[int, int]:
+        """(size, start) of the largest range; there is one."""
+        return self._by_size[-1]
+
+    def smallest(self, size: int) -> int | None:
+        """Size of the smallest range of at least `size` bytes."""
+        position = bisect_left(self._by_size, (size, 0))
+        return self._by_size[position][0] if position < len(self._by_size) else None
 
     def add(self, start: int, size: int) -> None:
         """Add [start, start + size), which overlaps no free range."""

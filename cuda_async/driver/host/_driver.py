@@ -1,0 +1,531 @@
+"""`HostDriver`: the `Driver` protocol on a simulated device.
+
+Calls check their arguments and put entries into queues; everything that happens later is in `_work.py`, and when it
+happens is the engine's. All host devices of a process share one engine thread, except stepped ones, which have an
+engine that only moves when told (`_stepped.py`).
+
+Streams, events, modules and functions are numbers to the layers above. Numbers are never reused in a process, so a
+stale handle is an error and not somebody else's stream. An event of one host device may be waited for on another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import weakref
+from typing import TYPE_CHECKING
+
+from ...errors import ClosedError, DeviceLostError, OutOfMemoryError
+from .._protocol import EventHandle, FunctionHandle, HostLaunch, ModuleHandle, StreamHandle
+from ._codes import driver_error, unknown_handle
+from ._convert import can_convert
+from ._engine import Engine
+from ._entries import Entry, EventRecord, WaitEntry
+from ._fork import Level, fork_safe_lock
+from ._limits import LIMITS, check_launch, device_properties
+from ._memory import HostMemory, pinned_allocate, pinned_release
+from ._modules import Function, Module, load_image
+from ._order import SteppedOrder
+from ._pool import Pool
+from ._settings import poison_freed
+from ._stepped import SteppedControls
+from ._work import (
+    AllocateEntry,
+    ConvertEntry,
+    CopyEntry,
+    FillEntry,
+    FreeEntry,
+    LaunchEntry,
+    StridedCopyEntry,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from .._arguments import ArgumentBlock
+    from .._protocol import Driver, FunctionInfo, HostImage, PoolStatistics
+    from ._queue import Queue
+
+__all__ = ["HostDriver"]
+
+_numbers = itertools.count(1)
+
+
+class _Event:
+    """What an event handle stands for."""
+
+    __slots__ = ("__weakref__", "record", "timing")
+
+    def __init__(self, timing: bool) -> None:
+        self.timing = timing
+        self.record: EventRecord | None = None
+
+
+_events: weakref.WeakValueDictionary[EventHandle, _Event] = weakref.WeakValueDictionary()
+"""Events of all devices: streams may wait for those of another."""
+
+
+class HostDriver(SteppedControls):
+    """One simulated device. Use `open_host_driver` for the process's own devices.
+
+    Args:
+        ordinal: its number.
+        stepped: a private device for tests that advances only when told; see `SteppedControls`.
+        memory_bytes: its memory; by default what the environment says.
+    Attributes:
+        memory: the device's address space. Memory of other owners (NumPy arrays) becomes accessible to kernels with
+            `memory.add_foreign`.
+        pool: the stream-ordered pool.
+        engine: what advances the queues.
+    """
+
+    kind = "host"
+
+    def __init__(self, ordinal: int = 0, *, stepped: bool = False, memory_bytes: int | None = None) -> None:
+        self.ordinal = ordinal
+        self.memory = HostMemory(memory_bytes)
+        self.properties = device_properties(ordinal, self.memory.size_bytes)
+        self.pool = Pool(self.memory, f"host:{ordinal}")
+        self.engine = Engine(SteppedOrder(), threaded=False) if stepped else _shared_engine
+        self._order_lock = fork_safe_lock(Level.REGISTRY)
+        self._streams: dict[StreamHandle, Queue] = {}
+        self._events: dict[EventHandle, _Event] = {}
+        self._modules: dict[ModuleHandle, Module] = {}
+        self._functions: dict[FunctionHandle, Function] = {}
+        self._pinned: dict[int, int] = {}
+        self._poison = poison_freed()
+        self._refusal: Callable[[], Exception] | None = None
+        SteppedControls.__init__(self, stepped)
+
+    def __repr__(self) -> str:
+        return f"<HostDriver {self.ordinal}{' stepped' if self.is_stepped else ''}>"
+
+    def bind(self) -> None:
+        """Nothing to do."""
+
+    def synchronize(self) -> None:
+        self._check()
+        first: Exception | None = None
+        for queue in self.engine.queues_of(self):
+            try:
+                self.engine.wait_queue(queue)
+            except Exception as error:
+                first = first or error
+        self.pool.synchronized()
+        if first is not None:
+            raise first
+
+    @property
+    def is_closed(self) -> bool:
+        """True after `close()`."""
+        return self._refusal is _closed
+
+    def close(self) -> None:
+        """Drop all work, unload all modules and refuse everything from now on."""
+        self._refuse(_closed)
+        with contextlib.suppress(Exception):
+            for module in list(self._modules.values()):
+                module.unload()
+            for address in list(self._pinned):
+                self.pinned_free_now(address)
+        for table in (self._streams, self._events, self._modules, self._functions):
+            table.clear()
+
+    def fail_device(self, error: Exception) -> None:
+        """The device is lost, as a CUDA device is after a fault.
+
+        Pending work is dropped; every later call, and everybody who waits, gets a `DeviceLostError` with `error` as
+        its cause and the names of the kernels that were in flight.
+        """
+        kernels = self.engine.kernels_of(self)
+
+        def lost() -> Exception:
+            running = f" while running {', '.join(kernels)}" if kernels else ""
+            problem = DeviceLostError(f"host:{self.ordinal} is lost{running}: {error}", kernels)
+            problem.__cause__ = error
+            return problem
+
+        self._refuse(lost)
+
+    def _refuse(self, refusal: Callable[[], Exception]) -> None:
+        self._refusal = refusal
+        self.engine.stop(self, refusal)
+
+    def _check(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal()
+
+    # ---------------------------------------------------------------------------- streams
+
+    def stream_create(self, priority: int = 0) -> StreamHandle:
+        self._check()
+        least, greatest = LIMITS.stream_priorities
+        handle = StreamHandle(next(_numbers))
+        self._streams[handle] = self.engine.add_queue(self, min(max(priority, greatest), least))
+        return handle
+
+    def stream_destroy(self, stream: StreamHandle) -> None:
+        """Work in the stream still runs."""
+        queue = self._queue(stream, "cuStreamDestroy")
+        del self._streams[stream]
+        self.engine.remove_queue(queue)
+
+    def stream_synchronize(self, stream: StreamHandle) -> None:
+        queue = self._queue(stream, "cuStreamSynchronize")
+        try:
+            self.engine.wait_queue(queue)
+        finally:
+            self.pool.synchronized()
+
+    def stream_query(self, stream: StreamHandle) -> bool:
+        queue = self._queue(stream, "cuStreamQuery")
+        if queue.entries:
+            return False
+        self.engine.raise_failure(queue)
+        return True
+
+    def stream_wait_event(self, stream: StreamHandle, event: EventHandle) -> None:
+        record = self._event(event, "cuStreamWaitEvent").record
+        if record is not None:
+            self._enqueue(stream, WaitEntry(record), "cuStreamWaitEvent")
+
+    def _queue(self, stream: StreamHandle, call: str) -> Queue:
+        queue = self._streams.get(stream)
+        if queue is None or self._refusal is not None:
+            self._check()
+            raise unknown_handle(call, "stream", stream)
+        return queue
+
+    def _enqueue(self, stream: StreamHandle, entry: Entry, call: str) -> None:
+        self.engine.enqueue(self._queue(stream, call), entry)
+
+    # ---------------------------------------------------------------------------- events
+
+    def event_create(self, *, timing: bool = False) -> EventHandle:
+        self._check()
+        handle = EventHandle(next(_numbers))
+        _events[handle] = self._events[handle] = _Event(timing)
+        return handle
+
+    def event_destroy(self, event: EventHandle) -> None:
+        self._event(event, "cuEventDestroy")
+        self._events.pop(event, None)
+
+    def event_record(self, event: EventHandle, stream: StreamHandle) -> None:
+        found = self._event(event, "cuEventRecord")
+        record = EventRecord()
+        self._enqueue(stream, record, "cuEventRecord")
+        found.record = record
+
+    def event_query(self, event: EventHandle) -> bool:
+        record = self._event(event, "cuEventQuery").record
+        return record is None or _is_done(record)
+
+    def event_synchronize(self, event: EventHandle) -> None:
+        record = self._event(event, "cuEventSynchronize").record
+        if record is not None:
+            self.engine.wait_record(record)
+            self.pool.synchronized()
+
+    def event_elapsed_ms(self, start: EventHandle, end: EventHandle) -> float:
+        times = []
+        for what, handle in (("start", start), ("end", end)):
+            event = self._event(handle, "cuEventElapsedTime")
+            if not event.timing or event.record is None:
+                hint = "was created without timing" if not event.timing else "was never recorded"
+                raise driver_error(
+                    "cuEventElapsedTime", "CUDA_ERROR_INVALID_HANDLE", f"the {what} event {hint}"
+                )
+            if not _is_done(event.record):
+                hint = f"the {what} event is not done; synchronize with it first"
+                raise driver_error("cuEventElapsedTime", "CUDA_ERROR_NOT_READY", hint)
+            times.append(event.record.time_s)
+        return (times[1] - times[0]) * 1e3
+
+    def _event(self, event: EventHandle, call: str) -> _Event:
+        found = self._events.get(event)
+        if found is None or self._refusal is not None:
+            self._check()
+            found = _events.get(event)
+            if found is None:
+                raise unknown_handle(call, "event", event)
+        return found
+
+    # ---------------------------------------------------------------------------- memory
+
+    def memory_alloc_async(self, size_bytes: int, stream: StreamHandle) -> int:
+        queue = self._queue(stream, "cuMemAllocAsync")
+        if size_bytes <= 0:
+            raise driver_error("cuMemAllocAsync", "CUDA_ERROR_INVALID_VALUE", f"{size_bytes} bytes asked for")
+        with self._order_lock:  # the pool's books and the queue must have one order
+            grant = self.pool.allocate(size_bytes, queue)
+            if grant.wait_for is not None:
+                self.engine.enqueue(queue, WaitEntry(grant.wait_for.passed))
+            self.engine.enqueue(queue, AllocateEntry(self.memory, grant.address, size_bytes))
+        return grant.address
+
+    def memory_free_async(self, address: int, stream: StreamHandle) -> None:
+        queue = self._queue(stream, "cuMemFreeAsync")
+        with self._order_lock:
+            try:
+                ticket = self.pool.free(address, queue, EventRecord())
+            except LookupError as error:
+                raise driver_error("cuMemFreeAsync", "CUDA_ERROR_INVALID_VALUE", str(error)) from None
+            freed = self.freed if self.is_stepped else None
+            entry = FreeEntry(self.memory, self.pool, address, ticket, freed, poison=self._poison)
+            self.engine.enqueue(queue, entry)
+
+    def pool_trim(self, keep_bytes: int = 0) -> None:
+        self._check()
+        self.pool.trim(keep_bytes)
+
+    def pool_set_release_threshold(self, size_bytes: int) -> None:
+        self._check()
+        self.pool.release_threshold_bytes = size_bytes
+
+    def pool_statistics(self) -> PoolStatistics:
+        self._check()
+        return self.pool.statistics()
+
+    def pinned_alloc(self, size_bytes: int) -> int:
+        self._check()
+        if size_bytes <= 0:
+            raise driver_error("cuMemHostAlloc", "CUDA_ERROR_INVALID_VALUE", f"{size_bytes} bytes asked for")
+        try:
+            address = pinned_allocate(size_bytes)
+        except (OSError, MemoryError, OverflowError) as error:
+            used = sum(self._pinned.values())
+            raise OutOfMemoryError(
+                f"the system has no {size_bytes} bytes of memory for the host: {error}",
+                size_bytes,
+                used,
+                used,
+            ) from error
+        self._pinned[address] = size_bytes
+        return address
+
+    def pinned_free(self, address: int) -> None:
+        self._check()
+        self.pinned_free_now(address)
+
+    def pinned_free_now(self, address: int) -> None:
+        """`pinned_free` on a closed or lost device too."""
+        try:
+            pinned_release(address)
+        except ValueError as error:
+            raise driver_error("cuMemFreeHost", "CUDA_ERROR_INVALID_VALUE", str(error)) from None
+        self._pinned.pop(address, None)
+
+    def copy_host_to_device_async(self, dst: int, src: int, size_bytes: int, stream: StreamHandle) -> None:
+        self._copy(dst, src, size_bytes, stream, "cuMemcpyHtoDAsync")
+
+    def copy_device_to_host_async(self, dst: int, src: int, size_bytes: int, stream: StreamHandle) -> None:
+        self._copy(dst, src, size_bytes, stream, "cuMemcpyDtoHAsync")
+
+    def copy_device_to_device_async(self, dst: int, src: int, size_bytes: int, stream: StreamHandle) -> None:
+        self._copy(dst, src, size_bytes, stream, "cuMemcpyDtoDAsync")
+
+    def _copy(self, dst: int, src: int, size_bytes: int, stream: StreamHandle, call: str) -> None:
+        if size_bytes < 0:
+            raise driver_error(call, "CUDA_ERROR_INVALID_VALUE", f"{size_bytes} bytes")
+        if size_bytes:
+            self._enqueue(stream, CopyEntry(self.memory, dst, src, size_bytes), call)
+
+    def copy_strided_async(
+        self,
+        dst: int,
+        dst_strides_bytes: Sequence[int],
+        src: int,
+        src_strides_bytes: Sequence[int],
+        shape: Sequence[int],
+        itemsize: int,
+        stream: StreamHandle,
+    ) -> None:
+        call, bad = "cuMemcpyStrided", "CUDA_ERROR_INVALID_VALUE"
+        if not len(dst_strides_bytes) == len(src_strides_bytes) == len(shape):
+            counts = f"{len(dst_strides_bytes)} and {len(src_strides_bytes)} strides for {len(shape)} axes"
+            raise driver_error(call, bad, counts)
+        if itemsize <= 0 or any(n < 0 for n in shape):
+            raise driver_error(call, bad, f"shape {tuple(shape)} of {itemsize}-byte elements")
+        if any(n > 1 and not stride for n, stride in zip(shape, dst_strides_bytes)):
+            raise driver_error(call, bad, "a stride of 0 in the destination: its elements would overlap")
+        if all(shape):
+            entry = StridedCopyEntry(
+                self.memory, dst, dst_strides_bytes, src, src_strides_bytes, shape, itemsize
+            )
+            self._enqueue(stream, entry, call)
+
+    def fill_async(self, dst: int, pattern: bytes, count: int, stream: StreamHandle) -> None:
+        call, bad = "cuMemsetAsync", "CUDA_ERROR_INVALID_VALUE"
+        if len(pattern) not in (1, 2, 4, 8):
+            raise driver_error(call, bad, f"a pattern of {len(pattern)} bytes; give 1, 2, 4 or 8")
+        if dst % len(pattern) or count < 0:
+            raise driver_error(call, bad, f"{count} times {len(pattern)} bytes at {dst:#x}")
+        if count:
+            self._enqueue(stream, FillEntry(self.memory, dst, pattern, count), call)
+
+    def convert_async(
+        self,
+        dst: int,
+        dst_dtype: np.dtype[np.generic],
+        src: int,
+        src_dtype: np.dtype[np.generic],
+        count: int,
+        stream: StreamHandle,
+    ) -> None:
+        """Float to int: what does not fit is clamped, NaN gives 0."""
+        _check_conversion(dst_dtype, src_dtype)
+        if count < 0:
+            raise driver_error("convert", "CUDA_ERROR_INVALID_VALUE", f"{count} elements")
+        if count:
+            entry = ConvertEntry(self.memory, dst, dst_dtype, src, src_dtype, count)
+            self._enqueue(stream, entry, "convert")
+
+    def convert_prepare(self, dst_dtype: np.dtype[np.generic], src_dtype: np.dtype[np.generic]) -> None:
+        """Nothing to compile; only checks the types."""
+        _check_conversion(dst_dtype, src_dtype)
+
+    # ---------------------------------------------------------------------------- modules
+
+    def module_load(self, image: bytes | HostImage, name: str = "") -> ModuleHandle:
+        self._check()
+        module = load_image(image, name, self.memory)
+        handle = ModuleHandle(next(_numbers))
+        self._modules[handle] = module
+        return handle
+
+    def module_unload(self, module: ModuleHandle) -> None:
+        """The module's memory is gone at once, for kernels under way too."""
+        found = self._module(module, "cuModuleUnload")
+        del self._modules[module]
+        for handle in found.handles.values():
+            self._functions.pop(handle, None)
+        found.unload()
+
+    def module_function_names(self, module: ModuleHandle) -> list[str]:
+        return list(self._module(module, "cuModuleEnumerateFunctions").functions)
+
+    def module_function(self, module: ModuleHandle, name: str) -> FunctionHandle:
+        found = self._module(module, "cuModuleGetFunction")
+        handle = found.handles.get(name)
+        if handle is None:
+            if name not in found.functions:
+                raise LookupError(f"there is no kernel {name!r} in {found.name}")
+            function = Function(found.functions[name])
+            handle = found.handles.setdefault(name, FunctionHandle(next(_numbers)))
+            self._functions[handle] = function
+        return handle
+
+    def module_global(self, module: ModuleHandle, name: str) -> tuple[int, int]:
+        found = self._module(module, "cuModuleGetGlobal")
+        if name not in found.globals:
+            raise LookupError(f"there is no global variable {name!r} in {found.name}")
+        return found.globals[name]
+
+    def function_info(self, function: FunctionHandle) -> FunctionInfo:
+        return self._function(function, "cuFuncGetAttribute").info
+
+    def function_allow_shared_bytes(self, function: FunctionHandle, size_bytes: int) -> None:
+        found = self._function(function, "cuFuncSetAttribute")
+        most = LIMITS.max_shared_bytes_per_block_optin - found.info.static_shared_bytes
+        if not 0 <= size_bytes <= most:
+            hint = f"{size_bytes} bytes of dynamic shared memory for {found.info.name}; it can have {most}"
+            raise driver_error("cuFuncSetAttribute", "CUDA_ERROR_INVALID_VALUE", hint)
+        found.shared_bytes = max(found.shared_bytes, size_bytes + found.info.static_shared_bytes)
+
+    def launch(
+        self,
+        function: FunctionHandle,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        stream: StreamHandle,
+        arguments: ArgumentBlock,
+    ) -> None:
+        self._launch(function, grid, block, shared_bytes, stream, arguments, None, False)
+
+    def launch_with_attributes(
+        self,
+        function: FunctionHandle,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        stream: StreamHandle,
+        arguments: ArgumentBlock,
+        *,
+        cluster: tuple[int, int, int] | None,
+        cooperative: bool,
+    ) -> None:
+        self._launch(function, grid, block, shared_bytes, stream, arguments, cluster, cooperative)
+
+    def _launch(
+        self,
+        function: FunctionHandle,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        stream: StreamHandle,
+        arguments: ArgumentBlock,
+        cluster: tuple[int, int, int] | None,
+        cooperative: bool,
+    ) -> None:
+        found = self._function(function, "cuLaunchKernel")
+        check_launch(
+            found.info,
+            grid,
+            block,
+            shared_bytes,
+            found.shared_bytes,
+            cluster=cluster,
+            cooperative=cooperative,
+        )
+        launch = HostLaunch(
+            grid=grid,
+            block=block,
+            shared_bytes=shared_bytes,
+            arguments=bytes(arguments),
+            memory=self.memory,
+            cluster=cluster,
+            cooperative=cooperative,
+        )
+        self._enqueue(stream, LaunchEntry(found.function, launch), "cuLaunchKernel")
+
+    def _module(self, module: ModuleHandle, call: str) -> Module:
+        self._check()
+        found = self._modules.get(module)
+        if found is None:
+            raise unknown_handle(call, "module", module)
+        return found
+
+    def _function(self, function: FunctionHandle, call: str) -> Function:
+        found = self._functions.get(function)
+        if found is None or self._refusal is not None:
+            self._check()
+            raise unknown_handle(call, "function", function)
+        return found
+
+
+def _is_done(record: EventRecord) -> bool:
+    if record.done and record.failure is not None:
+        raise record.failure.tell()
+    return record.done
+
+
+def _check_conversion(dst_dtype: np.dtype[np.generic], src_dtype: np.dtype[np.generic]) -> None:
+    if not (can_convert(dst_dtype) and can_convert(src_dtype)):
+        hint = f"{src_dtype} to {dst_dtype}; there are bool, integers, floats, bfloat16 and 8-bit floats"
+        raise driver_error("convert", "CUDA_ERROR_INVALID_VALUE", hint)
+
+
+def _closed() -> Exception:
+    return ClosedError("the host device is closed; open it again with open_host_driver()")
+
+
+_shared_engine = Engine()
+
+if TYPE_CHECKING:
+
+    def _is_a_driver(driver: HostDriver) -> Driver:
+        return driver

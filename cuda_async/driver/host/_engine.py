@@ -1,0 +1,458 @@
+"""The engine of the host device: queues of entries, advanced side by side in small steps.
+
+Theory. A queue is a stream: first in, first out. Only its first entry can advance. The queue is *ready* when
+that entry can take a step, and *blocked* when it is a wait for a record that is not done; an empty queue is
+neither. One place (`_order.py`) decides which ready queue takes the next step.
+
+One thread runs the steps of a threaded engine: a daemon, started by the first entry that needs it, asleep on
+a condition while nothing is ready. A stepped engine has no thread: whoever calls `step` runs one.
+
+Who writes what. `_lock` guards queues, the ready set and the completion of records; it is never held while a
+step runs. Steps run one at a time; anybody may append. An entry stays at the head of its queue while it runs,
+so "empty" means that nothing is under way, and an immediate entry (an event record, an allocation) that
+meets an empty queue is done on the spot, by the thread that enqueues it. A record's `done` is written last:
+it is read without the lock. A record may be waited for by a queue of another engine; that engine is told
+after the lock is released, so nobody ever holds two engines' locks.
+
+Being polite. Python threads share one interpreter lock. After 2 ms of steps the engine sleeps for a moment,
+so that an event loop's thread gets that lock at once, instead of asking for it for 5 ms. A sleep costs
+60 us: 3 %.
+
+Failures. When an entry raises, its queue keeps the failure. Entries behind it are skipped, except those that
+keep books (allocation, free, waits, records), up to the next event record, which is done *with* the failure;
+then the queue works normally again. Who asks for that record gets the error, each time; who synchronizes
+with the queue gets it once, unless somebody had it already. A wait for a failed record hands the failure
+to the waiting queue. A CUDA device does not come back after a fault: `stop` does that here, on request.
+
+Fork. Only the forking thread lives on in the child. The child keeps its queues, empty: what was pending is
+abandoned, its records fail with an error that says so, and the next entry starts a new thread. The locks are
+held over the fork, so what they guard is whole in the child.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING
+
+from ...errors import ClosedError, ContextError, CudaAsyncError, KernelError, MemoryFault
+from ._entries import Entry, EventRecord, Failure, WaitEntry
+from ._fork import Level, fork_safe_lock, restart_in_child
+from ._order import FairOrder, Order
+from ._queue import Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Engine"]
+
+_POLITE_AFTER_S = 0.002
+_POLITE_SLEEP_S = 5e-6  # the system makes some 60 us of it
+_EXIT_PATIENCE_S = 1.0
+
+
+class Engine:
+    """Advances queues.
+
+    Args:
+        order: decides which ready queue goes next.
+        threaded: run steps in a thread of the engine's own; otherwise whoever calls `step` does.
+    """
+
+    def __init__(self, order: Order | None = None, *, threaded: bool = True) -> None:
+        self.order: Order = order if order is not None else FairOrder()
+        self.threaded = threaded
+        self._lock = fork_safe_lock(Level.ENGINE)
+        self._work = threading.Condition(self._lock)
+        self._changed = threading.Condition(self._lock)
+        self._watchers = 0
+        self._queues: set[Queue] = set()
+        self._ready: dict[Queue, None] = {}
+        self._outbox: list[tuple[Engine, Queue, EventRecord]] = []
+        self._thread: threading.Thread | None = None
+        self._asleep = False
+        self._stepping = False
+        self._closed = False
+        self._level_s = 0.0
+        self._abandoned: list[object] = []
+        restart_in_child(self)
+        _engines.add(self)
+
+    # ---------------------------------------------------------------------------- queues
+
+    def add_queue(self, owner: object = None, priority: int = 0) -> Queue:
+        """A new, empty queue."""
+        queue = Queue(owner, priority)
+        with self._lock:
+            if self._closed:
+                queue.refusal = _exiting
+            self._queues.add(queue)
+        return queue
+
+    def remove_queue(self, queue: Queue) -> None:
+        """No more entries will come; what is in the queue still runs."""
+        with self._lock:
+            queue.orphan = True
+            if not queue.entries:
+                self._queues.discard(queue)
+
+    def queues_of(self, owner: object) -> list[Queue]:
+        """All queues of a device, removed ones too as long as they hold entries."""
+        with self._lock:
+            return [queue for queue in self._queues if queue.owner is owner]
+
+    def kernels_of(self, owner: object) -> tuple[str, ...]:
+        """Names of the kernels a device has not completed, the ones under way first."""
+        with self._lock:
+            queues = sorted(self.queues_of(owner), key=lambda queue: queue.steps is None)
+            waiting = [entry.kernel for queue in queues for entry in list(queue.entries)[1:]]
+            first = [queue.entries[0].kernel for queue in queues if queue.entries]
+        return tuple(dict.fromkeys(name for name in first + waiting if name))
+
+    def enqueue(self, queue: Queue, entry: Entry) -> None:
+        """Append `entry`; raises what the queue was told to refuse with."""
+        with self._lock:
+            if queue.refusal is not None:
+                raise queue.refusal()
+            queue.enqueued += 1
+            queue.entries.append(entry)
+            if len(queue.entries) == 1:
+                if self.threaded and entry.immediate and _can_start(entry):
+                    self._run_immediate(queue, entry)
+                else:
+                    self._head_changed(queue)
+                    self._wake()
+            if self._watchers:
+                self._changed.notify_all()
+        if self._outbox:
+            self._deliver()
+
+    # ---------------------------------------------------------------------------- waiting
+
+    def wait_record(self, record: EventRecord) -> None:
+        """Block this thread until the record is done; raises its error."""
+        if not record.done:
+            self._wait_until(lambda: record.done)
+        if record.failure is not None:
+            raise record.failure.tell()
+
+    def wait_queue(self, queue: Queue) -> None:
+        """Block this thread until what is in the queue now is done; raises an error nobody has had yet."""
+        target = queue.enqueued
+        self._wait_until(lambda: queue.completed >= target)
+        if queue.refusal is not None:
+            raise queue.refusal()
+        self.raise_failure(queue)
+
+    def raise_failure(self, queue: Queue) -> None:
+        """Raise the queue's failure, if there is one to tell, and clear it: later entries run again."""
+        with self._lock:
+            reported, queue.reported = queue.reported, None
+            failure, queue.failure = queue.failure, None
+        if reported is not None and not reported.observed:
+            raise reported.tell()
+        if failure is not None:
+            raise failure.tell()
+
+    def wait_enqueued(self, queue: Queue, count: int, timeout_s: float | None) -> bool:
+        """Block this thread until the queue holds at least `count` entries; False when it took too long."""
+        return self._wait_until(lambda: len(queue.entries) >= count, timeout_s)
+
+    def _wait_until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        with self._lock:
+            self._watchers += 1
+            try:
+                return self._changed.wait_for(condition, timeout_s)
+            finally:
+                self._watchers -= 1
+
+    # ---------------------------------------------------------------------------- advancing
+
+    def step(self, queue: Queue | None = None) -> Entry | None:
+        """Run one step of `queue`, or of the one the order chooses.
+
+        Returns:
+            The entry when this step completed it.
+        Raises:
+            LookupError: nothing can advance.
+        """
+        with self._lock:
+            if queue is None:
+                if not self._ready:
+                    raise LookupError("no stream can advance: all are empty or wait for events")
+                queue = self.order.next_queue(tuple(self._ready))
+            elif queue not in self._ready:
+                raise LookupError("the stream cannot advance: it is empty or waits for an event")
+            if self._stepping:
+                raise RuntimeError("another thread is running a step; advance from one thread at a time")
+            self._stepping = True
+            entry = queue.entries[0]
+            steps = queue.steps
+            skip = queue.failure is not None and entry.skippable
+        began = time.perf_counter()
+        error: Exception | None = None
+        interrupt: KeyboardInterrupt | None = None
+        done = True
+        try:
+            if not skip:
+                if steps is None:
+                    steps = entry.start()
+                if steps is not None:
+                    next(steps)
+                    done = False
+        except StopIteration:
+            pass
+        except BaseException as problem:  # the engine lives on, whatever a kernel raises
+            error = _explained(problem, entry)
+            if isinstance(problem, KeyboardInterrupt) and not self.threaded:
+                interrupt = problem
+        now = time.perf_counter()
+        with self._lock:
+            self._stepping = False
+            cleared = not queue.entries or queue.entries[0] is not entry
+            if not cleared:
+                self._level_s = queue.used_s = queue.used_s + now - began
+                queue.ready_since = now
+                if done:
+                    self._finish(queue, entry, error)
+                else:
+                    queue.steps = steps
+        if steps is not None and (cleared or skip):
+            _close(steps)
+        if self._outbox:
+            self._deliver()
+        if interrupt is not None:
+            raise interrupt
+        return entry if done and not cleared else None
+
+    def is_ready(self, queue: Queue) -> bool:
+        """Whether `step(queue)` can do something."""
+        return queue in self._ready
+
+    def _run_immediate(self, queue: Queue, entry: Entry) -> None:
+        """Lock held. The queue holds only this entry."""
+        error: Exception | None = None
+        try:
+            entry.start()
+        except Exception as problem:
+            error = _explained(problem, entry)
+        self._finish(queue, entry, error)
+
+    def _finish(self, queue: Queue, entry: Entry, error: Exception | None) -> None:
+        """Lock held. The first entry of the queue is done."""
+        queue.entries.popleft()
+        queue.completed += 1
+        queue.steps = None
+        if error is not None and queue.failure is None:
+            queue.failure = Failure(error)
+        record = entry.completes
+        if record is entry:
+            failure, queue.failure = queue.failure, None
+            if failure is not None:
+                queue.reported = failure
+            self._complete(record, failure)
+        elif record is not None:
+            self._complete(record, None)
+        elif isinstance(entry, WaitEntry) and queue.failure is None:
+            queue.failure = entry.record.failure
+        if queue.entries:
+            self._head_changed(queue)
+        else:
+            self._ready.pop(queue, None)
+            if queue.orphan:
+                self._queues.discard(queue)
+        if self._watchers:
+            self._changed.notify_all()
+
+    def _complete(self, record: EventRecord, failure: Failure | None) -> None:
+        """Lock held. `done` comes last: it is read without the lock."""
+        record.failure = failure
+        record.time_s = time.perf_counter()
+        record.done = True
+        waiters, record.waiters = record.waiters, []
+        for engine, queue in waiters:
+            if engine is self:
+                self._unblock(queue, record)
+            else:
+                self._outbox.append((engine, queue, record))
+
+    def _deliver(self) -> None:
+        """Lock not held. Tell other engines of records that are done."""
+        while True:
+            try:
+                engine, queue, record = self._outbox.pop()
+            except IndexError:
+                return
+            with engine._lock:
+                engine._unblock(queue, record)
+
+    def _unblock(self, queue: Queue, record: EventRecord) -> None:
+        """Lock held."""
+        if queue.blocked_on is record:
+            queue.blocked_on = None
+            self._set_ready(queue)
+            self._wake()
+
+    def _head_changed(self, queue: Queue) -> None:
+        """Lock held. Decide whether the queue's new first entry can advance."""
+        entry = queue.entries[0]
+        if not _can_start(entry):
+            assert isinstance(entry, WaitEntry)
+            queue.blocked_on = entry.record
+            self._ready.pop(queue, None)
+            entry.record.waiters.append((self, queue))
+            if not _can_start(entry):  # looked at again: another engine may have missed the new waiter
+                return
+            queue.blocked_on = None
+        self._set_ready(queue)
+
+    def _set_ready(self, queue: Queue) -> None:
+        """Lock held. A queue that was idle gets no credit for it."""
+        if queue not in self._ready:
+            level = min((other.used_s for other in self._ready), default=self._level_s)
+            queue.used_s = max(queue.used_s, level)
+            queue.ready_since = time.perf_counter()
+            self._ready[queue] = None
+
+    # ---------------------------------------------------------------------------- the thread
+
+    def _wake(self) -> None:
+        """Lock held. Something may have become ready."""
+        if self._asleep:
+            self._work.notify()
+        elif self._thread is None and self.threaded and not self._closed:
+            self._thread = threading.Thread(target=self._run, name="cuda-async-host-engine", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        busy_since = time.perf_counter()
+        while True:
+            with self._lock:
+                if not self._ready and not self._closed:
+                    self._asleep = True
+                    while not self._ready and not self._closed:
+                        self._work.wait()
+                    self._asleep = False
+                    busy_since = time.perf_counter()
+                if self._closed:
+                    return
+            try:
+                self.step()
+            except LookupError:  # cleared between the look and the step
+                continue
+            if time.perf_counter() - busy_since > _POLITE_AFTER_S:
+                time.sleep(_POLITE_SLEEP_S)
+                busy_since = time.perf_counter()
+
+    # ---------------------------------------------------------------------------- the end
+
+    def stop(self, owner: object, refusal: Callable[[], Exception]) -> None:
+        """Drop all entries of a device's queues and refuse new ones; pending records fail with that error."""
+        with self._lock:
+            failure = Failure(refusal())
+            for queue in self.queues_of(owner):
+                queue.refusal = refusal
+                self._clear(queue, failure)
+                self._queues.discard(queue)
+            self._changed.notify_all()
+        self._deliver()
+
+    def close(self) -> None:
+        """Drop everything and end the thread, waiting for it only so long. At interpreter exit; for tests."""
+        with self._lock:
+            self._closed = True
+            for queue in list(self._queues):
+                queue.refusal = queue.refusal or _exiting
+                self._clear(queue, Failure(_exiting()))
+            self._work.notify_all()
+            self._changed.notify_all()
+            thread = self._thread
+        self._deliver()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_EXIT_PATIENCE_S)
+
+    def _clear(self, queue: Queue, failure: Failure) -> None:
+        """Lock held. A step under way notices that its entry is gone."""
+        entries = list(queue.entries)
+        queue.entries.clear()
+        queue.completed = queue.enqueued
+        queue.blocked_on = queue.failure = queue.reported = None
+        self._ready.pop(queue, None)
+        if queue.steps is not None and not self._stepping:
+            self._abandoned.append(queue.steps)
+        queue.steps = None
+        for entry in entries:
+            if entry.completes is not None:
+                self._complete(entry.completes, failure)
+            if entry.completes is not entry:
+                with contextlib.suppress(Exception):  # the books of a dead queue: nobody to tell
+                    entry.abandon()
+        if queue.orphan:
+            self._queues.discard(queue)
+
+    def _restart_in_child(self) -> None:
+        """After a fork, in the child, lock held: the thread and the steps under way are not here."""
+        self._work = threading.Condition(self._lock)
+        self._changed = threading.Condition(self._lock)
+        self._thread = None
+        self._asleep = self._stepping = False
+        self._watchers = 0
+        for queue in list(self._queues):
+            if queue.steps is not None:
+                self._abandoned.append(queue.steps)  # may be running in the parent: never to be touched
+                queue.steps = None
+            if queue.entries:
+                self._clear(queue, Failure(_forked()))
+
+
+def _can_start(entry: Entry) -> bool:
+    return not isinstance(entry, WaitEntry) or entry.record.done
+
+
+def _explained(problem: BaseException, entry: Entry) -> Exception:
+    """The error that a failed entry hands on: our own as they are, others as the cause of a `KernelError`."""
+    traceback = problem.__traceback__
+    problem.__traceback__ = traceback.tb_next if traceback is not None else None  # without `step` itself
+    if isinstance(problem, (KernelError, MemoryFault)):
+        problem.kernel = problem.kernel or entry.kernel
+    if isinstance(problem, CudaAsyncError):
+        return problem
+    what = f"kernel {entry.kernel}" if entry.kernel else "work"
+    error = KernelError(
+        f"{what} failed on the host device: {type(problem).__name__}: {problem}", entry.kernel
+    )
+    error.__cause__ = problem
+    return error
+
+
+def _close(steps: Iterator[None]) -> None:
+    """End a generator that will not be advanced again; what it raises then concerns nobody."""
+    close = getattr(steps, "close", None)
+    if close is not None:
+        with contextlib.suppress(Exception):
+            close()
+
+
+def _exiting() -> Exception:
+    return ClosedError("the host device is closed: the interpreter is exiting")
+
+
+def _forked() -> Exception:
+    return ContextError(
+        "this work was in flight on the host device when the process forked, and is not done in the child; "
+        'await it in the parent, or start workers with multiprocessing.get_context("spawn")'
+    )
+
+
+# -------------------------------------------------------------------------------- whole process
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for engine in list(_engines):
+        engine.close()

@@ -1,0 +1,101 @@
+"""What stands in a stream's queue: entries, event records, and the failure of an entry.
+
+An entry does its work in `start`: all of it at once (returns None), or in steps (returns an iterator that the
+engine advances, with other streams' steps in between). Steps are small, at most about 2 ms.
+
+A failure belongs to a queue from the entry that failed to the next event record (see `_engine.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from ._engine import Engine
+    from ._queue import Queue
+
+__all__ = ["Entry", "EventRecord", "Failure", "WaitEntry"]
+
+
+class Failure:
+    """An entry's error, and whether somebody was told."""
+
+    __slots__ = ("error", "observed", "traceback")
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.traceback: TracebackType | None = error.__traceback__
+        self.observed = False
+
+    def tell(self) -> Exception:
+        """The error to raise; the same object every time, with the traceback it had when it happened."""
+        self.observed = True
+        return self.error.with_traceback(self.traceback)
+
+
+class Entry:
+    """One piece of work in a queue."""
+
+    __slots__ = ()
+
+    kernel = ""
+    """Name of the kernel, for a launch."""
+    skippable = True
+    """Whether the entry is left out between a failure and the next event record."""
+    immediate = False
+    """Whether it takes no time to speak of: then the thread that enqueues it on an empty queue runs it."""
+
+    @property
+    def completes(self) -> EventRecord | None:
+        """A record that is done once the entry is."""
+        return None
+
+    def start(self) -> Iterator[None] | None:
+        """Do the work, or return an iterator that does it in steps."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """The entry will never run: its queue was closed, or its device lost. Keep the books only."""
+
+
+class EventRecord(Entry):
+    """One record of an event: an entry, and what waiters look at.
+
+    `done` is written last and never reset: reading it needs no lock.
+    """
+
+    __slots__ = ("done", "failure", "time_s", "waiters")
+
+    skippable = False
+    immediate = True
+
+    def __init__(self) -> None:
+        self.done = False
+        self.failure: Failure | None = None
+        self.time_s = 0.0
+        self.waiters: list[tuple[Engine, Queue]] = []
+
+    @property
+    def completes(self) -> EventRecord:
+        return self
+
+    def start(self) -> None:
+        """Nothing to do: the engine completes records."""
+
+
+class WaitEntry(Entry):
+    """Later entries of the queue wait for a record. The engine starts it when the record is done."""
+
+    __slots__ = ("record",)
+
+    skippable = False
+    immediate = True
+
+    def __init__(self, record: EventRecord) -> None:
+        self.record = record
+
+    def start(self) -> None:
+        """Nothing is left to do; the engine hands on the record's failure."""
