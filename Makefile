@@ -58,8 +58,9 @@ interop: test-environment ## add torch to the test environment (its DLPack tests
 	$(TEST_PYTHON) -m pip install --disable-pip-version-check --quiet "torch==2.13.0"
 
 ptx: ## compile the CUDA C++ of examples and benchmarks again (needs nvcc 13.0; the PTX is committed)
-	$(NVCC) -ptx -arch=compute_75 -O3 -o examples/simt/threshold_scale.ptx examples/simt/threshold_scale.cu
-	$(NVCC) -ptx -arch=compute_75 -O3 -o benchmarks/kernels/small.ptx benchmarks/kernels/small.cu
+	for source in examples/simt/*.cu benchmarks/kernels/*.cu; do \
+	  $(NVCC) -ptx -arch=compute_75 -O3 -o $${source%.cu}.ptx $$source || exit 1; \
+	done
 
 clean: ## remove environments and caches
 	rm -rf $(BUILD) dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

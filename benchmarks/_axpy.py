@@ -25,7 +25,9 @@ class Axpy:
             self.kernel = ca.Module.from_ptx(PTX_FILE.read_text()).function("axpy_f32")
             self.x = ca.zeros((ELEMENTS,), "float32").sync()
             self.y = ca.zeros((ELEMENTS,), "float32").sync()
-            self.bound = self.kernel.bind(1, ELEMENTS, ELEMENTS, 0.5, ca.read(self.x), ca.mut(self.y))
+            self.bound = self.kernel.bind(
+                1, ELEMENTS, ELEMENTS, 0.5, ca.read(self.x), ca.mut(self.y), device=self.device
+            )
 
     def chain(self, launches: int) -> ca.DeviceOp[Any]:
         """One launch after another, each operation made when the one before has been enqueued."""
