@@ -41,6 +41,7 @@ from ._enums import (
 from ._module import Block, Function, Module, Operation, Region, Value
 from ._printer import print_module
 from ._remarks import Remark
+from ._support import refused_operation, refused_operations, refused_type
 from ._toolchain import Toolchain, find_toolchain, tileiras_version
 from ._version import DEFAULT_VERSION, SUPPORTED_VERSIONS, Version
 from ._writer import FunctionBuilder, ModuleWriter
@@ -93,6 +94,9 @@ __all__ = [
     "encode_module",
     "find_toolchain",
     "print_module",
+    "refused_operation",
+    "refused_operations",
+    "refused_type",
     "tileiras_version",
     "types",
     "verify",

@@ -7,7 +7,7 @@
     strided_view(...), gather_scatter_view(...), token, func(inputs)
 
 Construction checks the rules of each kind and raises `TypeRuleError`. `str(type)` is the spelling
-NVIDIA's disassembler uses for element types and shapes.
+of NVIDIA's disassembler.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class PointerType(Type):
             raise TypeRuleError(f"a pointer points to a number type, got {self.pointee}")
 
     def __str__(self) -> str:
-        kind = "" if self.kind is PointerKind.DEFAULT else f", {self.kind.name.lower()}"
+        kind = "" if self.kind is PointerKind.DEFAULT else f", <{self.kind.name.lower()}>"
         return f"ptr<{self.pointee}{kind}>"
 
 
@@ -173,7 +173,8 @@ class TensorViewType(Type):
 
     def __str__(self) -> str:
         shape = _dims(self.shape) + ("x" if self.shape else "")
-        kind = "" if self.pointer_kind is PointerKind.DEFAULT else f", {self.pointer_kind.name.lower()}"
+        name = self.pointer_kind.name.lower()
+        kind = "" if self.pointer_kind is PointerKind.DEFAULT else f", #cuda_tile.ptr_attr<{name}>"
         return f"tensor_view<{shape}{self.element}, strides=[{_dims(self.strides, ',')}]{kind}>"
 
 
@@ -283,7 +284,7 @@ f8e4m3fn = NumberType("f8E4M3FN", 10, 8, True)
 f8e5m2 = NumberType("f8E5M2", 11, 8, True)
 f8e8m0fnu = NumberType("f8E8M0FNU", 18, 8, True, (13, 2))
 f4e2m1fn = NumberType("f4E2M1FN", 19, 4, True, (13, 3))
-fnv8e5m3fnu = NumberType("fNV8E5M3FNU", 130, 8, True, (13, 4))
+fnv8e5m3fnu = NumberType("fnv8E5M3FNU", 130, 8, True, (13, 4))
 token = TokenType()
 
 NUMBER_TYPES: dict[str, NumberType] = {
@@ -412,7 +413,9 @@ def _dim_map(dim_map: tuple[int, ...]) -> str:
 
 
 def _dim_map_or_identity(dim_map: Sequence[int] | None, view: TensorViewType) -> tuple[int, ...]:
-    return tuple(range(view.rank)) if dim_map is None else tuple(dim_map)
+    if dim_map is not None:
+        return tuple(dim_map)
+    return tuple(range(view.rank)) if isinstance(view, TensorViewType) else ()
 
 
 def _check_tile_shape(what: str, shape: tuple[int, ...]) -> None:

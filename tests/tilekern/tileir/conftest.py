@@ -1,4 +1,8 @@
-"""The disassembler as a check: it verifies a module in about 10 ms without generating code."""
+"""The disassembler as a check: it verifies a module in about 10 ms without generating code.
+
+`tileir_op_samples.py` in this folder is shared by the tests here; in the import mode these tests run in, a
+folder of tests is no import path, so it is made one.
+"""
 
 import subprocess
 import sys
@@ -7,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")
