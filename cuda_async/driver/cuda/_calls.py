@@ -21,9 +21,9 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from ...errors import ClosedError, ContextError, DeviceLostError, DriverError
+from ...errors import ContextError, DeviceLostError, DriverError
 from ._bindings import FORKED
-from ._errors import STICKY, driver_error
+from ._errors import STICKY, driver_error, unknown_handle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,10 +39,11 @@ class HandleTable(dict[int, Any]):
         self._what = what
 
     def __missing__(self, handle: int) -> NoReturn:
-        raise ClosedError(
-            f"{self._what} {handle:#x} is closed, or belongs to another device; make a new one, "
-            "and close handles only after their last use"
-        )
+        raise unknown_handle(self._what, handle)
+
+
+_events = HandleTable("event")
+"""Events of all devices: a stream may wait for an event of another."""
 
 
 class DriverCalls:
@@ -68,7 +69,7 @@ class DriverCalls:
         self._reason: Callable[[], Exception] | None = None
         self._cuCtxSetCurrent = api.cuCtxSetCurrent
         self._streams = HandleTable("stream")
-        self._events = HandleTable("event")
+        self._events = _events
         self._modules = HandleTable("module")
         self._functions = HandleTable("kernel")
 

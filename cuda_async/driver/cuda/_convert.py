@@ -1,15 +1,18 @@
 """Conversion kernels: one PTX text per pair of element types.
 
-The results are those of NumPy's and ml_dtypes' `astype` on the host, so that a program prints the same
-numbers everywhere:
+The results are those of the host device, so that a program prints the same numbers everywhere:
 
-- Anything to or from bfloat16 and the 8-bit floats goes through float32, as ml_dtypes does it: a float64 is
-  rounded twice. Rounding is to nearest, ties to even.
+- One rounding, to nearest, ties to even; for bfloat16 and the 8-bit floats too.
 - Overflow: float16, bfloat16 and float8_e5m2 to infinity, float8_e4m3fn (which has no infinity) to NaN.
 - NaN stays NaN with its sign; its payload is not kept.
-- Float to integer truncates. A value the integer type cannot hold gives an undefined result, as in NumPy;
-  up to 32 bits it wraps where x86 hosts wrap.
-- Integers wrap; anything to bool is `!= 0`, so NaN is true. Bytes of a bool other than 0 and 1 count as 1.
+- Float to integer truncates, then clamps to the integer's range; NaN gives 0.
+- Integers keep their low bits; anything to bool is `!= 0`, so NaN is true. Bytes of a bool other than 0
+  and 1 count as 1.
+
+This is what `astype` of NumPy and ml_dtypes gives, but for values they leave undefined and for float64 and
+wide integers to bfloat16 or an 8-bit float, which ml_dtypes rounds twice, by way of float32. Here the float32
+on the way is rounded to odd (towards zero, and the last bit set if anything was dropped), so that the second
+rounding sees what the first one dropped.
 
 bfloat16 and 8-bit floats are rounded in integer arithmetic: no architecture needs to have instructions for
 them, and those instructions saturate where `astype` does not.
@@ -18,6 +21,8 @@ Rounding a float32 of magnitude bits `a` to a format with m mantissa bits and ex
 bits with `(a + (2^(s-1) - 1) + bit s of a) >> s`, then subtract `(127 - b) << m`. Results below the smallest
 normal number are counted in steps of the smallest subnormal number q instead: adding 2^23 q in float32
 makes the hardware round to a multiple of q.
+
+Sources: PTX ISA, "cvt"; S. Boldo, G. Melquiond, "When double rounding is odd", 2005.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ._errors import invalid_value
 from ._kernel_text import KernelText, elementwise_kernel
 
 if TYPE_CHECKING:
@@ -80,11 +86,13 @@ def check_convertible(dtype: np.dtype[np.generic]) -> str:
     """The name of a dtype that conversions know.
 
     Raises:
-        TypeError: it is none of `CONVERTIBLE`.
+        DriverError: it is none of `CONVERTIBLE`.
     """
     name = dtype.name
     if name not in CONVERTIBLE or dtype.byteorder == ">":
-        raise TypeError(f"{dtype!r} cannot be converted on the device; known are {', '.join(CONVERTIBLE)}")
+        raise invalid_value(
+            "convert", f"there is no conversion of {dtype}; known are {', '.join(CONVERTIBLE)}"
+        )
     return name
 
 
@@ -190,12 +198,11 @@ class _Element:
             return self._to_f64(held)
         if dst == "float16" and held[0] == "f64":
             return self.op("h", "cvt.rn.f16.f64", held[1])
-        single = self._to_f32(held)
         if dst == "float32":
-            return single
-        if dst == "float16":
-            return self.op("h", "cvt.rn.f16.f32", single)
-        return self._round(single, _NARROW[dst])
+            return self._to_f32(held)
+        if dst == "float16":  # an integer that float32 does not hold is infinite in float16 either way
+            return self.op("h", "cvt.rn.f16.f32", self._to_f32(held))
+        return self._round(self._to_odd_f32(held), _NARROW[dst])
 
     def _to_bool(self, held: tuple[str, str]) -> str:
         kind, register = held
@@ -210,20 +217,25 @@ class _Element:
         kind, register = held
         size = _size(dst)
         if kind in ("f32", "f64"):
-            if size < 4 or dst == "int32":
-                return self.op("r", f"cvt.rzi.s32.{kind}", register)
-            if dst == "uint32":  # through 64 bits, so that negative numbers wrap as they do on x86
-                return self.op("r", "cvt.u32.u64", self.op("rd", f"cvt.rzi.s64.{kind}", register))
-            signed = self.op("rd", f"cvt.rzi.s64.{kind}", register)
-            if dst == "int64":
-                return signed
-            unsigned = self.op("rd", f"cvt.rzi.u64.{kind}", register)
-            limit = "0f5F000000" if kind == "f32" else "0d43E0000000000000"  # 2^63
-            fits = self.op("p", f"setp.lt.{kind}", register, limit)
-            return self.op("rd", "selp.b64", signed, unsigned, fits)
+            return self._truncate(dst, kind, register)
         if size == 8:
             return register if kind in ("s64", "u64") else self.op("rd", f"cvt.{kind[0]}64.{kind}", register)
         return self.op("r", "cvt.u32.u64", register) if kind in ("s64", "u64") else register
+
+    def _truncate(self, dst: str, kind: str, register: str) -> str:
+        """`cvt.rzi` clamps to 32 and 64 bits; for NaN it gives 0 only between 32-bit types."""
+        size, held = _INTEGERS[dst]
+        file = "rd" if size == 8 else "r"
+        if size < 4:
+            limits = (
+                (0, (1 << 8 * size) - 1) if held == "u32" else (-(1 << 8 * size - 1), (1 << 8 * size - 1) - 1)
+            )
+            whole = self.op("r", f"cvt.rzi.s32.{kind}", register)
+            whole = self.op("r", "max.s32", self.op("r", "min.s32", whole, str(limits[1])), str(limits[0]))
+        else:
+            whole = self.op(file, f"cvt.rzi.{held}.{kind}", register)
+        is_nan = self.op("p", f"setp.nan.{kind}", register, register)
+        return self.op(file, f"selp.b{64 if size == 8 else 32}", "0", whole, is_nan)
 
     def _to_f64(self, held: tuple[str, str]) -> str:
         kind, register = held
@@ -234,6 +246,25 @@ class _Element:
     def _to_f32(self, held: tuple[str, str]) -> str:
         kind, register = held
         return register if kind == "f32" else self.op("f", f"cvt.rn.f32.{kind}", register)
+
+    def _to_odd_f32(self, held: tuple[str, str]) -> str:
+        """As float32: exact, or rounded to odd."""
+        kind, register = held
+        if kind == "f32":
+            return register
+        if kind in ("s32", "u32"):
+            kind, register = "f64", self._to_f64(held)
+        towards_zero = self.op("f", f"cvt.rz.f32.{kind}", register)
+        if kind == "f64":
+            back = self.op("d", "cvt.f64.f32", towards_zero)
+            dropped = self.op("p", "setp.ne.f64", back, register)  # false for NaN
+        else:
+            back = self.op("rd", f"cvt.rzi.{kind}.f32", towards_zero)
+            dropped = self.op("p", f"setp.ne.{kind}", back, register)
+        last_bit = self.op("r", "selp.b32", "1", "0", dropped)
+        return self.op(
+            "f", "mov.b32", self.op("r", "or.b32", self.op("r", "mov.b32", towards_zero), last_bit)
+        )
 
     def _round(self, value: str, to: _Narrow) -> str:
         """The bits of float32 `value` in a narrower format (see the module's head)."""

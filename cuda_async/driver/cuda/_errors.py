@@ -15,17 +15,21 @@ from typing import Any
 from ...errors import DriverError
 
 __all__ = [
+    "INVALID_VALUE",
     "NOT_FOUND",
     "NOT_READY",
     "OUT_OF_MEMORY",
     "STICKY",
     "describe_code",
     "driver_error",
+    "invalid_value",
+    "unknown_handle",
 ]
 
 INVALID_VALUE = 1
 OUT_OF_MEMORY = 2
 NOT_INITIALIZED = 3
+INVALID_HANDLE = 400
 NOT_FOUND = 500
 NOT_READY = 600
 
@@ -122,3 +126,19 @@ def driver_error(api: Any, call: str, code: Any) -> DriverError:
     name, meaning = _name_and_meaning(api, code)
     hint = _CALL_HINTS.get((call, int(code))) or _HINTS.get(int(code), "")
     return DriverError(call, int(code), name, meaning, hint)
+
+
+def invalid_value(call: str, hint: str) -> DriverError:
+    """What the driver would answer to arguments that are refused before it is called."""
+    return DriverError(call, INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "an argument is not acceptable", hint)
+
+
+def unknown_handle(what: str, handle: int) -> DriverError:
+    """A handle was never given out, or was destroyed; the driver would take it for a pointer."""
+    return DriverError(
+        f"looking up a {what}",
+        INVALID_HANDLE,
+        "CUDA_ERROR_INVALID_HANDLE",
+        "the handle is not one of this device's",
+        f"{what} {handle:#x} was destroyed, or belongs to another device; close handles only after their last use",
+    )

@@ -9,7 +9,7 @@ from ...errors import CudaAsyncError, OutOfMemoryError
 from .._arguments import ArgumentBlock
 from .._protocol import FunctionHandle, PoolStatistics
 from ._convert import check_convertible, convert_kernel
-from ._errors import OUT_OF_MEMORY
+from ._errors import OUT_OF_MEMORY, invalid_value
 from ._kernel_text import BLOCK_THREADS, KernelText
 from ._modules import ModuleCalls
 from ._strided import CopyPlan, fill_kernel, plan_copy, split_axes, strided_kernel
@@ -223,14 +223,14 @@ class MemoryCalls(ModuleCalls):
         """Write `count` copies of a pattern of 1, 2, 4 or 8 bytes.
 
         Raises:
-            ValueError: another size of pattern, or `dst` is not aligned to it.
+            DriverError: another size of pattern, or `dst` is not aligned to it.
         """
         size = len(pattern)
         if size not in (1, 2, 4, 8):
-            raise ValueError(f"a fill pattern has 1, 2, 4 or 8 bytes, got {size}")
-        if dst % size:
-            raise ValueError(f"a fill with {size} bytes needs an address aligned to them, got {dst:#x}")
-        if count <= 0:
+            raise invalid_value("fill", f"a pattern of {size} bytes; give 1, 2, 4 or 8")
+        if dst % size or count < 0:
+            raise invalid_value("fill", f"{count} times {size} bytes at {dst:#x}; align the address to them")
+        if not count:
             return
         if size == 8 and pattern[:4] == pattern[4:]:
             size, pattern, count = 4, pattern[:4], 2 * count
@@ -253,10 +253,12 @@ class MemoryCalls(ModuleCalls):
         """Convert `count` contiguous elements; the results are `astype`'s (see `_convert.py`).
 
         Raises:
-            TypeError: one of the types cannot be converted on the device.
+            DriverError: one of the types cannot be converted on the device.
         """
         dst_name, src_name = check_convertible(dst_dtype), check_convertible(src_dtype)
-        if count <= 0:
+        if count < 0:
+            raise invalid_value("convert", f"{count} elements")
+        if not count:
             return
         if dst_name == src_name:
             self.bind()

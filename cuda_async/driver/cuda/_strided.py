@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ._errors import invalid_value
 from ._kernel_text import KernelText, elementwise_kernel
 
 if TYPE_CHECKING:
@@ -80,20 +81,19 @@ def plan_copy(
     """The copy in its simplest form; None when there is nothing to copy.
 
     Raises:
-        ValueError: the three sequences differ in length, an extent is negative, or the destination has a
+        DriverError: the three sequences differ in length, an extent is negative, or the destination has a
             zero stride on an axis with more than one element.
     """
+    given = (
+        f"shape {tuple(shape)}, strides {tuple(dst_strides)} and {tuple(src_strides)}, {itemsize}-byte items"
+    )
     if not len(shape) == len(dst_strides) == len(src_strides):
-        raise ValueError(
-            f"a strided copy needs one stride per axis, got shape {tuple(shape)}, destination strides "
-            f"{tuple(dst_strides)}, source strides {tuple(src_strides)}"
-        )
+        raise invalid_value("strided copy", f"each axis needs a stride in both arrays: {given}")
     if itemsize <= 0 or any(extent < 0 for extent in shape):
-        raise ValueError(f"bad shape {tuple(shape)} or item size {itemsize} for a strided copy")
+        raise invalid_value("strided copy", f"extents cannot be negative, nor the item size 0: {given}")
     if any(stride == 0 and extent > 1 for stride, extent in zip(dst_strides, shape)):
-        raise ValueError(
-            f"a strided copy would write the same element more than once: shape {tuple(shape)}, destination "
-            f"strides {tuple(dst_strides)}; only the source may have a stride of 0"
+        raise invalid_value(
+            "strided copy", f"a stride of 0 in the destination: its elements would overlap: {given}"
         )
     if 0 in shape:
         return None

@@ -269,7 +269,7 @@ def test_closed_handle_is_an_error_before_the_driver_sees_it(api, driver):
     stream, event = driver.stream_create(), driver.event_create()
     driver.event_destroy(event)
     api.calls.clear()
-    with pytest.raises(ClosedError, match=f"event {event:#x} is closed"):
+    with pytest.raises(DriverError, match=f"event {event:#x} was destroyed"):
         driver.event_record(event, stream)
     assert not api.calls
 
@@ -278,7 +278,7 @@ def test_streams_are_kept_for_the_next_of_their_priority(api, driver):
     low, high = driver.stream_create(0), driver.stream_create(-2)
     driver.stream_destroy(low)
     driver.stream_destroy(high)
-    with pytest.raises(ClosedError, match="stream"):
+    with pytest.raises(DriverError, match="stream"):
         driver.stream_query(low)
     assert driver.stream_create(-2) == high
     assert driver.stream_create(0) == low
@@ -308,7 +308,7 @@ def test_borrowed_stream_is_only_forgotten(api, driver):
     driver.stream_destroy(handle)
     driver.stream_synchronize(handle)  # the second loan
     driver.stream_destroy(handle)
-    with pytest.raises(ClosedError, match="stream 0x7777"):
+    with pytest.raises(DriverError, match="stream 0x7777"):
         driver.stream_synchronize(handle)
     assert driver.stream_create() != handle
 
@@ -382,9 +382,9 @@ def test_fill_of_eight_bytes_uses_a_kernel(api, driver, launches):
     stream = driver.stream_create()
     driver.fill_async(0x100, struct.pack("<d", 1.5), 1000, stream)
     assert launches == [(4, [0x100, 0x3FF8000000000000, 1000])]
-    with pytest.raises(ValueError, match="aligned"):
+    with pytest.raises(DriverError, match="align the address"):
         driver.fill_async(0x104, b"12345678", 1, stream)
-    with pytest.raises(ValueError, match="1, 2, 4 or 8 bytes, got 3"):
+    with pytest.raises(DriverError, match="a pattern of 3 bytes; give 1, 2, 4 or 8"):
         driver.fill_async(0x100, b"123", 1, stream)
 
 
@@ -444,7 +444,7 @@ def test_conversion_to_the_same_type_is_a_copy(api, driver):
 
 def test_conversion_of_other_types_is_refused(driver):
     stream = driver.stream_create()
-    with pytest.raises(TypeError, match=r"complex64.*cannot be converted"):
+    with pytest.raises(DriverError, match="no conversion of complex64"):
         driver.convert_async(1, np.dtype("c8"), 2, np.dtype("f4"), 1, stream)
 
 
@@ -585,9 +585,9 @@ def test_unloading_closes_functions(api, driver):
     function = driver.module_function(module, "scale")
     assert driver.module_function(module, "other") != function
     driver.module_unload(module)
-    with pytest.raises(ClosedError, match="kernel"):
+    with pytest.raises(DriverError, match="kernel"):
         driver.function_info(function)
-    with pytest.raises(ClosedError, match="module"):
+    with pytest.raises(DriverError, match="module"):
         driver.module_function(module, "scale")
 
 
