@@ -349,9 +349,9 @@ class HostDriver(SteppedControls):
             raise driver_error(call, bad, counts)
         if itemsize <= 0 or any(n < 0 for n in shape):
             raise driver_error(call, bad, f"shape {tuple(shape)} of {itemsize}-byte elements")
-        if any(n > 1 and not stride for n, stride in zip(shape, dst_strides_bytes)):
-            raise driver_error(call, bad, "a stride of 0 in the destination: its elements would overlap")
         if all(shape):
+            if any(n > 1 and not stride for n, stride in zip(shape, dst_strides_bytes)):
+                raise driver_error(call, bad, "a stride of 0 in the destination: its elements would overlap")
             entry = StridedCopyEntry(
                 self.memory, dst, dst_strides_bytes, src, src_strides_bytes, shape, itemsize
             )
