@@ -6,6 +6,8 @@ A `Block` is one allocation that exists now: a range of real process memory with
 Finding is lock-free and may be wrong while another thread changes the table; what it finds is only a
 candidate, which the caller checks against the block's bounds and its `live` flag. A miss is decided under
 the table's lock.
+
+The lock is reentrant: finalizers change tables (of foreign memory), and may run in the middle of any method.
 """
 
 from __future__ import annotations
@@ -65,13 +67,14 @@ class Block:
 class BlockTable:
     """Disjoint live blocks, sorted by address."""
 
-    __slots__ = ("_by_start", "_snapshot", "_starts", "lock")
+    __slots__ = ("_by_start", "_changes", "_snapshot", "_starts", "lock")
 
     def __init__(self, level: Level = Level.MEMORY) -> None:
         self.lock = fork_safe_lock(level)
         self._starts: list[int] = []
         self._by_start: dict[int, Block] = {}
         self._snapshot: list[Block] | None = None
+        self._changes = 0
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -81,6 +84,7 @@ class BlockTable:
             assert block.start not in self._by_start
             self._by_start[block.start] = block
             insort(self._starts, block.start)
+            self._changes += 1
             self._snapshot = None
 
     def remove(self, start: int) -> Block | None:
@@ -90,6 +94,7 @@ class BlockTable:
             if block is not None:
                 block.live = False
                 del self._starts[bisect_right(self._starts, start) - 1]
+                self._changes += 1
                 self._snapshot = None
             return block
 
@@ -113,6 +118,11 @@ class BlockTable:
     def snapshot(self) -> list[Block]:
         """All live blocks by address. Do not change the list."""
         with self.lock:
-            if self._snapshot is None:
-                self._snapshot = [self._by_start[start] for start in self._starts]
-            return self._snapshot
+            while True:
+                blocks = self._snapshot
+                if blocks is not None:
+                    return blocks
+                changes = self._changes
+                blocks = [self._by_start[start] for start in list(self._starts) if start in self._by_start]
+                if changes == self._changes:  # no finalizer came between
+                    self._snapshot = blocks

@@ -74,9 +74,10 @@ class Engine:
         self._outbox: list[tuple[Engine, Queue, EventRecord]] = []
         self._thread: threading.Thread | None = None
         self._asleep = False
-        self._stepping = False
+        self._current: Queue | None = None
         self._closed = False
         self._level_s = 0.0
+        self._dropped: list[Iterator[None]] = []
         self._abandoned: list[object] = []
         restart_in_child(self)
         _engines.add(self)
@@ -186,9 +187,9 @@ class Engine:
                 queue = self.order.next_queue(tuple(self._ready))
             elif queue not in self._ready:
                 raise LookupError("the stream cannot advance: it is empty or waits for an event")
-            if self._stepping:
+            if self._current is not None:
                 raise RuntimeError("another thread is running a step; advance from one thread at a time")
-            self._stepping = True
+            self._current = queue
             entry = queue.entries[0]
             steps = queue.steps
             skip = queue.failure is not None and entry.skippable
@@ -211,7 +212,7 @@ class Engine:
                 interrupt = problem
         now = time.perf_counter()
         with self._lock:
-            self._stepping = False
+            self._current = None
             cleared = not queue.entries or queue.entries[0] is not entry
             if not cleared:
                 self._level_s = queue.used_s = queue.used_s + now - began
@@ -359,6 +360,7 @@ class Engine:
                 self._queues.discard(queue)
             self._changed.notify_all()
         self._deliver()
+        self._close_dropped()
 
     def close(self) -> None:
         """Drop everything and end the thread, waiting for it only so long. At interpreter exit; for tests."""
@@ -371,6 +373,7 @@ class Engine:
             self._changed.notify_all()
             thread = self._thread
         self._deliver()
+        self._close_dropped()
         if thread is not None and thread is not threading.current_thread():
             thread.join(_EXIT_PATIENCE_S)
 
@@ -381,8 +384,8 @@ class Engine:
         queue.completed = queue.enqueued
         queue.blocked_on = queue.failure = queue.reported = None
         self._ready.pop(queue, None)
-        if queue.steps is not None and not self._stepping:
-            self._abandoned.append(queue.steps)
+        if queue.steps is not None and queue is not self._current:
+            self._dropped.append(queue.steps)
         queue.steps = None
         for entry in entries:
             if entry.completes is not None:
@@ -393,12 +396,18 @@ class Engine:
         if queue.orphan:
             self._queues.discard(queue)
 
+    def _close_dropped(self) -> None:
+        """Lock not held: ending a generator runs its `finally` blocks."""
+        while self._dropped:
+            _close(self._dropped.pop())
+
     def _restart_in_child(self) -> None:
         """After a fork, in the child, lock held: the thread and the steps under way are not here."""
         self._work = threading.Condition(self._lock)
         self._changed = threading.Condition(self._lock)
         self._thread = None
-        self._asleep = self._stepping = False
+        self._asleep = False
+        self._current = None
         self._watchers = 0
         for queue in list(self._queues):
             if queue.steps is not None:

@@ -72,6 +72,17 @@ class Region(NamedTuple):
     """Flat positions of this part among the addresses; None for all of them, then `index` has their shape."""
 
 
+class _Foreign(NamedTuple):
+    """One import of foreign memory."""
+
+    address: int
+    size_bytes: int
+    owner: object
+    writable: bool
+    own: bool
+    """It is not foreign at all: the device can access it anyway."""
+
+
 class HostMemory:
     """Memory of one host device: load, store, views and allocation, all checked.
 
@@ -94,7 +105,9 @@ class HostMemory:
         self._free.add(self.base, self.size_bytes)
         self._touched_end = self.base
         self._immediate: dict[int, int] = {}
-        self._foreign: list[tuple[int, int, object, bool]] = []
+        self._foreign: list[_Foreign] = []
+        self._foreign_changes: deque[tuple[_Foreign | None, int | None]] = deque()
+        self._changing_foreign = False
         self._freed: deque[tuple[int, int]] = deque(maxlen=256)
         _arenas.add(self)
 
@@ -409,25 +422,48 @@ class HostMemory:
     def add_foreign(self, address: int, size_bytes: int, owner: object, *, writable: bool = True) -> None:
         """Let the device access memory outside the arena. `owner` is kept alive until `remove_foreign`.
 
-        Ranges may overlap and be added more than once; each addition needs its removal.
+        Ranges may overlap and be added more than once; each addition needs its removal. Memory that the device
+        can access anyway (its own, and pinned) may be added too: that keeps the owner, and changes nothing else.
         """
         if size_bytes <= 0:
             raise ValueError(f"foreign memory of {size_bytes} bytes; sizes are positive")
-        if address < self._end and address + size_bytes > self.base:
-            raise ValueError(f"{address:#x} lies in the device's own memory; it needs no import")
-        with self._lock:
-            self._replace_foreign([*self._foreign, (address, size_bytes, owner, writable)])
+        end = address + size_bytes
+        own = self.base <= address and end <= self._end
+        if not own and address < self._end and end > self.base:
+            raise ValueError(f"[{address:#x}, {end:#x}) lies only partly in the device's own memory")
+        block = _pinned.find(address)
+        own = own or (block is not None and end <= block.end)
+        self._change_foreign(_Foreign(address, size_bytes, owner, writable, own), None)
 
     def remove_foreign(self, address: int) -> None:
-        """Undo the last `add_foreign` at `address`."""
-        with self._lock:
-            for i in range(len(self._foreign) - 1, -1, -1):
-                if self._foreign[i][0] == address:
-                    self._replace_foreign(self._foreign[:i] + self._foreign[i + 1 :])
-                    return
-        raise ValueError(f"{address:#x} is not foreign memory, or was removed already")
+        """Undo the last `add_foreign` at `address`. Finalizers may call it, at any moment."""
+        self._change_foreign(None, address)
 
-    def _replace_foreign(self, entries: list[tuple[int, int, object, bool]]) -> None:
+    def _change_foreign(self, added: _Foreign | None, removed: int | None) -> None:
+        """A finalizer may call this in the middle of itself: then the outer call does the inner one's work."""
+        self._foreign_changes.append((added, removed))
+        with self._lock:
+            if self._changing_foreign:
+                return
+            self._changing_foreign = True
+            try:
+                while self._foreign_changes:
+                    added, removed = self._foreign_changes.popleft()
+                    if added is not None:
+                        entries = [*self._foreign, added]
+                    else:
+                        entries = list(self._foreign)
+                        for i in range(len(entries) - 1, -1, -1):
+                            if entries[i].address == removed:
+                                del entries[i]
+                                break
+                        else:
+                            raise ValueError(f"{removed:#x} is not foreign memory, or was removed already")
+                    self._replace_foreign(entries)
+            finally:
+                self._changing_foreign = False
+
+    def _replace_foreign(self, entries: list[_Foreign]) -> None:
         """Blocks are the unions of overlapping ranges: an access may span two imports of one array."""
         wanted = _united(entries)
         present = {b.start: b for b in self._blocks.snapshot() if not self.contains(b.start)}
@@ -441,11 +477,12 @@ class HostMemory:
         self._foreign = entries
 
 
-def _united(entries: list[tuple[int, int, object, bool]]) -> dict[int, tuple[int, tuple[object, ...], bool]]:
+def _united(entries: list[_Foreign]) -> dict[int, tuple[int, tuple[object, ...], bool]]:
     """start -> (end, owners, writable) of the unions of ranges that overlap."""
     united: dict[int, tuple[int, tuple[object, ...], bool]] = {}
     start = end = -1
-    for address, size, owner, writable in sorted(entries, key=lambda entry: entry[:2]):
+    others = [entry for entry in entries if not entry.own]
+    for address, size, owner, writable, _ in sorted(others, key=lambda entry: entry[:2]):
         if address < end:
             end = max(end, address + size)
             _, owners, all_writable = united[start]

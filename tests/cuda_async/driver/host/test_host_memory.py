@@ -257,6 +257,48 @@ def test_read_only_foreign_memory(memory):
         memory.view(array.ctypes.data, 4, "write")
 
 
+def test_import_of_memory_the_device_has(memory):
+    """An exported tensor that comes back, and arrays in pinned memory: nothing changes but who is kept alive."""
+    pinned, own = pinned_allocate(4096), memory.allocate(4096)
+    for base in (pinned, own):
+        memory.add_foreign(base + 256, 64, None)
+        memory.add_foreign(base + 256, 32, None)
+        where = addresses(base, 1024)
+        memory.store(where, np.arange(1024, dtype="i4"))
+        mixed = np.concatenate([where, addresses(own, 4)])
+        assert memory.load(mixed, "i4")[:1024].tolist() == list(range(1024))
+        memory.remove_foreign(base + 256)
+        memory.remove_foreign(base + 256)
+        assert memory.view(base + 256, 64).view("i4")[0] == 64
+        with pytest.raises(ValueError, match="not foreign"):
+            memory.remove_foreign(base + 256)
+    pinned_release(pinned)
+
+
+def test_import_across_the_arenas_edge_is_refused(memory):
+    with pytest.raises(ValueError, match="only partly"):
+        memory.add_foreign(memory.base - 16, 32, None)
+
+
+def test_removal_in_the_middle_of_an_addition(memory, monkeypatch):
+    """A finalizer runs while another import is under way: neither is lost."""
+    arrays = [np.arange(4, dtype="i4") for _ in range(3)]
+    for array in arrays[:2]:
+        memory.add_foreign(array.ctypes.data, 16, array)
+    replace = HostMemory._replace_foreign
+
+    def interrupted(self, entries):
+        monkeypatch.undo()
+        self.remove_foreign(arrays[0].ctypes.data)
+        replace(self, entries)
+
+    monkeypatch.setattr(HostMemory, "_replace_foreign", interrupted)
+    memory.add_foreign(arrays[2].ctypes.data, 16, arrays[2])
+    assert memory.view(arrays[1].ctypes.data, 16).size == memory.view(arrays[2].ctypes.data, 16).size == 16
+    with pytest.raises(MemoryFault):
+        memory.view(arrays[0].ctypes.data, 16)
+
+
 def test_foreign_owner_lives_until_removed(memory):
     class Owner:
         pass
