@@ -1,0 +1,167 @@
+"""Variables that a loop carries from turn to turn, and the type each has over the loop.
+
+A variable assigned in the body and set before it is carried. A tile's type is known at the start and must
+stay. A Python number has none yet: the body is translated once for nothing, starting from the numbers, to
+see what they become; one that comes out as it was stays a compile-time number. If the loop then makes a
+number something else than assumed, `TypeChanged` says so and it is translated again.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import KernelError
+from ..ir import TileType, Value
+from ._merge import coerce, fits, merged_type, rebuild, same, same_structure
+from ._promotion import default_dtype
+from ._syntax import assigned_names
+from ._values import Unset, describe, is_number, is_tile, leaves, tile_type
+
+if TYPE_CHECKING:
+    from ._frame import Frame
+    from ._translator import Translator
+
+__all__ = ["Carried", "TypeChanged", "plan_carried"]
+
+
+class TypeChanged(Exception):
+    """A carried number became `end` in a turn, which its type over the loop does not hold."""
+
+    def __init__(self, position: int, end: object) -> None:
+        super().__init__(position, end)
+        self.position = position
+        self.end = end
+
+
+@dataclass(eq=False)
+class Carried:
+    """The variables a loop carries.
+
+    Attributes:
+        before: their values before the loop, by name.
+        first: the leaves of those values, in order.
+        types: per leaf, the type it is carried in; None where it stays as it is.
+    """
+
+    before: dict[str, object]
+    first: list[object]
+    types: list[TileType | None]
+
+    def initial(self, t: Translator) -> tuple[Value, ...]:
+        """The carried leaves before the loop."""
+        return tuple(
+            [coerce(t, part, kind) for part, kind in zip(self.first, self.types, strict=True) if kind]
+        )
+
+    def fresh(self) -> list[Value]:
+        """New values, one per carried leaf: arguments of the body, or results of the loop."""
+        return [Value(kind) for kind in self.types if kind is not None]
+
+    def bind(self, frame: Frame, values: list[Value]) -> None:
+        """Give the variables the values of a turn, or of the end."""
+        rest = iter(values)
+        parts = iter(
+            [part if kind is None else next(rest) for part, kind in zip(self.first, self.types, strict=True)]
+        )
+        for name, value in self.before.items():
+            frame.variables[name] = rebuild(value, parts)
+            for part in leaves(frame.variables[name]):
+                if isinstance(part, Value) and not part.name:
+                    part.name = name
+
+    def current(self, t: Translator, frame: Frame) -> tuple[Value, ...]:
+        """The carried leaves as they are now, in their types.
+
+        Raises:
+            TypeChanged: a number is something else now.
+        """
+        values: list[Value] = []
+        for position, (name, part) in enumerate(self.now(t, frame)):
+            first, kind = self.first[position], self.types[position]
+            if kind is not None and fits(part, kind):
+                values.append(coerce(t, part, kind))
+            elif kind is not None or not same(part, first):
+                if is_number(first):
+                    raise TypeChanged(position, part)
+                raise t.wrong_type(
+                    f"{name!r} is {describe(first)} before the loop and {describe(part)} after a turn; it must "
+                    "keep its type over the loop"
+                )
+        return tuple(values)
+
+    def now(self, t: Translator, frame: Frame) -> Iterator[tuple[str, object]]:
+        """The leaves of the variables as they are, with their names."""
+        for name, before in self.before.items():
+            value = frame.variables[name]
+            if isinstance(value, Unset):
+                raise t.wrong_type(f"the loop carries {name!r} from turn to turn, but {value.reason}")
+            if not same_structure(before, value):
+                raise t.wrong_type(
+                    f"{name!r} is {describe(before)} before the loop and {describe(value)} after a turn; it must "
+                    "keep its structure over the loop"
+                )
+            for part in leaves(value):
+                yield name, part
+
+    def retype(self, t: Translator, changed: TypeChanged) -> None:
+        """Carry a number in a type that holds what it became."""
+        first, kind = self.first[changed.position], self.types[changed.position]
+        if kind is None:
+            self.types[changed.position] = _type_of_number(t, first, changed.end)
+        elif is_tile(changed.end) and tile_type(changed.end) != kind:
+            self.types[changed.position] = merged_type(t, first, changed.end)
+        else:
+            self.types[changed.position] = None
+        if self.types[changed.position] in (None, kind):
+            name = [n for n, value in self.before.items() for _ in leaves(value)][changed.position]
+            raise t.wrong_type(
+                f"{name!r} is {describe(first)} before the loop and {describe(changed.end)} after a turn; give "
+                "it its type before the loop, as in tk.full((), 0, tk.float32)"
+            )
+
+
+def plan_carried(
+    t: Translator, frame: Frame, body: list[ast.stmt], trial: Callable[[Carried], None]
+) -> Carried:
+    """What the loop with that body carries; `trial` translates one turn for nothing."""
+    before = {
+        name: frame.variables[name]
+        for name in assigned_names(body)
+        if not isinstance(frame.variables.get(name, Unset("")), Unset)
+    }
+    first = [part for value in before.values() for part in leaves(value)]
+    carried = Carried(before, first, [tile_type(part) if is_tile(part) else None for part in first])
+    if any(is_number(part) for part in first):
+        ends = _ends(t, frame, carried, trial)
+        for position, part in enumerate(first):
+            if is_number(part):
+                carried.types[position] = _type_of_number(t, part, ends[position] if ends else part)
+    return carried
+
+
+def _ends(
+    t: Translator, frame: Frame, carried: Carried, trial: Callable[[Carried], None]
+) -> list[object] | None:
+    """The leaves after one turn from their first values; None if that turn fails."""
+    variables = dict(frame.variables)
+    try:
+        with t.scratch():
+            trial(carried)
+            return [part for _, part in carried.now(t, frame)]
+    except KernelError:
+        return None  # the turn that counts meets the error again, and reports it
+    finally:
+        frame.variables = variables
+
+
+def _type_of_number(t: Translator, start: object, end: object) -> TileType | None:
+    """The type of a carried number that a turn makes `end`; None where it stays that number."""
+    assert is_number(start)
+    if same(start, end):
+        return None
+    if is_tile(end) or is_number(end):
+        return merged_type(t, start, end)
+    return TileType(default_dtype(start))

@@ -1,0 +1,334 @@
+"""Loops: `for` over ranges, `while`, and those unrolled at compile time.
+
+A `for` whose body has `break` becomes the IR's `loop`, with the counter carried along: the IR's `for`
+cannot be left early. Ranges that count down, or whose step is known only at run time, count turns instead:
+i = start + turn * step, for as many turns as Python makes, which is -((start - stop) // step).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..dtypes import DType, bool_, int32, int64
+from ..ir import (
+    AddOp,
+    AssertOp,
+    Block,
+    BreakOp,
+    CompareOp,
+    ContinueOp,
+    ForOp,
+    IfOp,
+    LoopOp,
+    SelectOp,
+    Value,
+    YieldOp,
+    scalar,
+)
+from ._carried import Carried, TypeChanged, plan_carried
+from ._checks import NotZero
+from ._expressions import evaluate
+from ._frame import BROKE, CONTINUED, LEFT, Loop, Outcome, Returned
+from ._operators import binary, emit_binary, truth
+from ._promotion import cast
+from ._syntax import assigned_names, breaks_out
+from ._values import RangeValue, StaticItems, Unset, describe, tile_type
+
+if TYPE_CHECKING:
+    from ._frame import Frame
+    from ._translator import Translator
+
+__all__ = ["execute_for", "execute_while", "leave_loop"]
+
+MAX_UNROLLED = 1000
+"""Most turns of a loop that is unrolled."""
+
+MAX_ATTEMPTS = 6
+"""How often a loop is translated again because a carried number has another type than assumed."""
+
+
+def leave_loop(t: Translator, frame: Frame, how: str) -> Outcome:
+    """Translate `break` or `continue`."""
+    loop = frame.loops[-1]
+    if loop.unrolled:
+        if frame.branches > loop.branches:
+            raise t.syntax(
+                f"{how} of an unrolled loop needs a condition known at compile time; loop over range(...) "
+                "to decide at run time"
+            )
+        return BROKE if how == "break" else CONTINUED
+    if loop.trial:
+        t.add(BreakOp(values=()))
+    elif how == "break":
+        t.add(BreakOp(values=loop.carried.current(t, frame)))
+    else:
+        values = loop.carried.current(t, frame)
+        t.add(ContinueOp(values=(*loop.next_counter(), *values)))
+    return LEFT
+
+
+# ------------------------------------------------------------------ unrolled loops
+
+
+def execute_for(t: Translator, frame: Frame, node: ast.For) -> Outcome:
+    """Translate a `for` statement."""
+    items = evaluate(t, frame, node.iter)
+    t.at(frame, node.iter)
+    if isinstance(items, RangeValue):
+        return _for_range(t, frame, node, items)
+    if isinstance(items, StaticItems):
+        items = items.items
+    if not isinstance(items, tuple | list | range | str | dict | enumerate | zip | reversed):
+        raise t.wrong_type(
+            f"a loop runs over range(...), a tuple or tk.static_iter(...), got {describe(items)}"
+        )
+    return _unroll(t, frame, node, tuple(items))
+
+
+def _unroll(t: Translator, frame: Frame, node: ast.For, items: tuple[object, ...]) -> Outcome:
+    from ._statements import assign, execute_block
+
+    if len(items) > MAX_UNROLLED:
+        raise t.wrong_value(f"an unrolled loop has at most {MAX_UNROLLED} turns, this one has {len(items)}")
+    for item in items:
+        frame.loops.append(Loop(unrolled=True, branches=frame.branches))
+        try:
+            assign(t, frame, node.target, item)
+            outcome = execute_block(t, frame, node.body, ())
+        finally:
+            frame.loops.pop()
+        if outcome is BROKE:
+            return None
+        if isinstance(outcome, Returned) or outcome is LEFT:
+            return outcome
+    return execute_block(t, frame, node.orelse, ())
+
+
+# ------------------------------------------------------------------ loops at run time
+
+
+def _for_range(t: Translator, frame: Frame, node: ast.For, items: RangeValue) -> Outcome:
+    from ._statements import assign, execute_block
+
+    where = t.location
+    count = _Count(t, items)
+    breaks = breaks_out(node.body)
+
+    def turn(counter: Value) -> Outcome:
+        t.builder.location = where
+        assign(t, frame, node.target, count.item(counter))
+        return execute_block(t, frame, node.body, ())
+
+    def build(carried: Carried) -> None:
+        counter = Value(scalar(count.dtype), "i")
+        arguments = carried.fresh()
+        results = carried.fresh()
+        initial = carried.initial(t)
+        body = Block([counter, *arguments])
+        carried.bind(frame, arguments)
+
+        def next_counter() -> tuple[Value, ...]:
+            return (emit_binary(t, AddOp, counter, count.step),) if breaks else ()
+
+        loop = Loop(False, frame.branches, carried, next_counter=next_counter)
+        loop.again = (counter, *arguments) if breaks else tuple(arguments)
+        with t.inside(body):
+            if breaks:
+                more = CompareOp(lhs=counter, rhs=count.upper, predicate="lt", result=Value(scalar(bool_)))
+                _leave_unless(t, frame, carried, t.add(more).result)
+            _run_turn(t, frame, loop, lambda: turn(counter))
+        t.builder.location = where
+        if breaks:
+            t.add(LoopOp(initial=(count.lower, *initial), body=body, final=tuple(results)))
+        else:
+            t.add(
+                ForOp(
+                    lower=count.lower,
+                    upper=count.upper,
+                    step=count.step,
+                    initial=initial,
+                    body=body,
+                    final=tuple(results),
+                )
+            )
+        carried.bind(frame, results)
+
+    def trial() -> Outcome:
+        return turn(Value(scalar(count.dtype)))
+
+    _translate(t, frame, node, build, trial)
+    return _finish(t, frame, node, breaks)
+
+
+def execute_while(t: Translator, frame: Frame, node: ast.While) -> Outcome:
+    """Translate a `while` statement."""
+    from ._statements import execute_block
+
+    t.at(frame, node.test)
+    where = t.location
+
+    def build(carried: Carried) -> None:
+        arguments = carried.fresh()
+        results = carried.fresh()
+        initial = carried.initial(t)
+        body = Block(list(arguments))
+        carried.bind(frame, arguments)
+        loop = Loop(False, frame.branches, carried, again=tuple(arguments))
+        with t.inside(body):
+            test = evaluate(t, frame, node.test)
+            t.builder.location = where
+            condition = truth(t, test, "while")
+            if not isinstance(condition, bool):
+                _leave_unless(t, frame, carried, condition)
+            elif not condition:
+                _leave_unless(t, frame, carried, t.constant(False, bool_))
+            _run_turn(t, frame, loop, lambda: execute_block(t, frame, node.body, ()))
+        t.builder.location = where
+        t.add(LoopOp(initial=initial, body=body, final=tuple(results)))
+        carried.bind(frame, results)
+
+    def trial() -> Outcome:
+        return execute_block(t, frame, node.body, ())
+
+    _translate(t, frame, node, build, trial)
+    return _finish(t, frame, node, breaks_out(node.body))
+
+
+def _translate(
+    t: Translator,
+    frame: Frame,
+    node: ast.For | ast.While,
+    build: Callable[[Carried], None],
+    trial: Callable[[], Outcome],
+) -> None:
+    """Build the loop, with the types its carried variables turn out to have."""
+    where = t.location
+
+    def try_turn(carried: Carried) -> None:
+        frame.loops.append(Loop(False, frame.branches, carried, trial=True))
+        try:
+            trial()
+        finally:
+            frame.loops.pop()
+
+    carried = plan_carried(t, frame, node.body, try_turn)
+    variables, checks = dict(frame.variables), len(t.checks)
+    for _ in range(MAX_ATTEMPTS):
+        t.builder.location = where
+        try:
+            build(carried)
+        except TypeChanged as changed:
+            carried.retype(t, changed)
+            frame.variables = dict(variables)
+            del t.checks[checks:]
+        else:
+            break
+    else:
+        t.builder.location = where
+        raise t.wrong_type("the types of the variables this loop carries do not settle; set them before it")
+    for name in assigned_names([node]):
+        if name not in carried.before:
+            frame.variables[name] = Unset(
+                f"{name!r} has a value only inside of the loop, which may make no turn; set it before the loop"
+            )
+
+
+def _run_turn(t: Translator, frame: Frame, loop: Loop, turn: Callable[[], Outcome]) -> None:
+    """Translate one turn and end its block."""
+    frame.loops.append(loop)
+    try:
+        outcome = turn()
+        if isinstance(outcome, Returned):
+            raise t.syntax("return inside of a loop is not possible; break, and return after the loop")
+        if outcome is None:
+            values = loop.carried.current(t, frame)
+            t.add(ContinueOp(values=(*loop.next_counter(), *values)))
+    finally:
+        frame.loops.pop()
+
+
+def _leave_unless(t: Translator, frame: Frame, carried: Carried, condition: Value) -> None:
+    """Leave the loop, with the carried variables as they are, unless `condition` holds."""
+    then, otherwise = Block(), Block()
+    with t.inside(then):
+        t.add(YieldOp(values=()))
+    with t.inside(otherwise):
+        t.add(BreakOp(values=carried.current(t, frame)))
+    t.add(IfOp(condition=condition, then=then, otherwise=otherwise, merged=()))
+
+
+def _finish(t: Translator, frame: Frame, node: ast.For | ast.While, breaks: bool) -> Outcome:
+    """Translate the `else` of a loop, which runs unless the loop was left with `break`."""
+    from ._statements import execute_block
+
+    if node.orelse and breaks:
+        t.at(frame, node.orelse[0])
+        raise t.syntax("else of a loop with break is not possible; set a variable before the break")
+    return execute_block(t, frame, node.orelse, ())
+
+
+class _Count:
+    """How a range is counted: from `lower` below `upper` by `step`, which is positive."""
+
+    def __init__(self, t: Translator, items: RangeValue) -> None:
+        self._t = t
+        self.dtype = _counter_dtype(t, items)
+        # ints stay ints here, so that what is known is computed now
+        parts = [
+            cast(t, part, self.dtype) if isinstance(part, Value) else part
+            for part in (items.start, items.stop, items.step)
+        ]
+        self._start, stop, self._step = parts
+        self._turns = not (isinstance(self._step, int) and self._step > 0)
+        if self._turns:
+            divisor = self._step if isinstance(self._step, int) else self._nonzero(items.step, self._step)
+            turns = binary(t, "//", binary(t, "-", self._start, stop), divisor)
+            self.lower = self._value(0)
+            self.upper = self._value(binary(t, "-", 0, turns))
+            self.step = self._value(1)
+        else:
+            self.lower, self.upper = self._value(self._start), self._value(stop)
+            self.step = self._value(self._step)
+
+    def item(self, counter: Value) -> object:
+        """The range's item in the turn with that counter."""
+        if not self._turns:
+            return counter
+        return binary(self._t, "+", self._start, binary(self._t, "*", counter, self._step))
+
+    def _value(self, part: object) -> Value:
+        if isinstance(part, Value):
+            return part
+        assert isinstance(part, int)
+        return self._t.constant(part, self.dtype)
+
+    def _nonzero(self, given: object, step: Value) -> Value:
+        """`step`, which is not 0: checked before the launch where it is an argument, else in the kernel."""
+        t = self._t
+        assert isinstance(given, Value)
+        if given in t.entry:
+            where = f" ({t.location})" if t.location else ""
+            reason = f"but the step of a range{where} is not"
+            t.checks.append(NotZero(t.entry[given], given.name, reason, t.location))
+            return step
+        zero, one = self._value(0), self._value(1)
+        fine = Value(scalar(bool_))
+        t.add(CompareOp(lhs=step, rhs=zero, predicate="ne", result=fine))
+        t.add(AssertOp(condition=fine, message="the step of range is 0"))
+        return t.add(SelectOp(condition=fine, if_true=step, if_false=one, result=Value(step.type))).result
+
+
+def _counter_dtype(t: Translator, items: RangeValue) -> DType:
+    """int32, or int64 where a bound has that type or is a number that needs it."""
+    dtype = int32
+    for part in (items.start, items.stop, items.step):
+        if not isinstance(part, Value):
+            dtype = dtype if int32.holds(part) else int64
+            continue
+        own = tile_type(part).number
+        if own.kind == "uint" and own.bits >= 32:
+            raise t.wrong_type(f"range takes signed integers, got {own.name}; cast it to int32 or int64")
+        dtype = int64 if own is int64 else dtype
+    return dtype

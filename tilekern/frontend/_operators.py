@@ -1,0 +1,248 @@
+"""Python's operators on tiles, as operations of the IR. Both sides known: Python computes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..dtypes import bool_, float32, int32
+from ..ir import (
+    AddOp,
+    AndOp,
+    BinaryOp,
+    CompareOp,
+    DivOp,
+    FloorDivOp,
+    FloorOp,
+    ModOp,
+    MulOp,
+    NegOp,
+    NotOp,
+    OrOp,
+    PowOp,
+    ShiftLeftOp,
+    ShiftRightOp,
+    SubOp,
+    TileType,
+    Value,
+    XorOp,
+)
+from ._promotion import as_tile, broadcast_to, cast, promote
+from ._values import InnerFunction, OwnedTileValue, RangeValue, TensorValue, describe, is_tile, tile_type
+
+if TYPE_CHECKING:
+    from ._translator import Translator
+
+__all__ = ["binary", "compare", "emit_binary", "truth", "unary"]
+
+# Any: Python's operators take whatever the program gives them
+_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+_PYTHON_UNARY: dict[str, Callable[[Any], Any]] = {
+    "-": operator.neg,
+    "+": operator.pos,
+    "~": operator.invert,
+}
+
+_ARITHMETIC: dict[str, type[BinaryOp]] = {"+": AddOp, "-": SubOp, "*": MulOp, "%": ModOp}
+_BITWISE: dict[str, type[BinaryOp]] = {"&": AndOp, "|": OrOp, "^": XorOp}
+_SHIFTS: dict[str, type[BinaryOp]] = {"<<": ShiftLeftOp, ">>": ShiftRightOp}
+_PREDICATES = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+_NOT_STATIC = (TensorValue, OwnedTileValue, RangeValue, InnerFunction)
+
+MAX_POWER = 64
+"""Largest constant exponent of a whole-number power."""
+
+
+def emit_binary(t: Translator, op: type[BinaryOp], lhs: Value, rhs: Value) -> Value:
+    """`op` on two tiles of one type."""
+    return t.add(op(lhs=lhs, rhs=rhs, result=Value(lhs.type))).result
+
+
+def binary(t: Translator, symbol: str, a: object, b: object) -> object:
+    """`a symbol b` for an arithmetic or bitwise operator."""
+    if not is_tile(a) and not is_tile(b):
+        return _python(t, symbol, a, b)
+    for side in (a, b):
+        if isinstance(side, TensorValue):
+            raise t.wrong_type(
+                f"tensor {side.name} takes no {symbol}: arithmetic is on tiles; load one with tk.load or tk.load_like"
+            )
+        if isinstance(side, OwnedTileValue):
+            raise t.wrong_type(
+                f"partition {side.name} takes no {symbol}: load its tile with {side.name}.load()"
+            )
+    if symbol == "@":
+        from .operations import matmul
+
+        return matmul(t, a, b)
+    if symbol == "**":
+        return _power(t, a, b)
+    lhs, rhs = promote(t, a, b)
+    dtype = tile_type(lhs).number
+    if symbol in _BITWISE:
+        if dtype.is_float:
+            raise t.wrong_type(f"{symbol} takes integers or bools, got {dtype.name}")
+        return emit_binary(t, _BITWISE[symbol], lhs, rhs)
+    if symbol in _SHIFTS:
+        if not dtype.is_integer:
+            raise t.wrong_type(f"{symbol} takes integers, got {dtype.name}")
+        _check_shift(t, symbol, b, dtype.bits)
+        return emit_binary(t, _SHIFTS[symbol], lhs, rhs)
+    if dtype.restricted:
+        raise t.wrong_type(f"{symbol} does not take {dtype.name}; convert first, as in x.astype(tk.float32)")
+    if dtype is bool_:
+        dtype = int32
+        lhs, rhs = cast(t, lhs, dtype), cast(t, rhs, dtype)
+    if symbol in ("//", "%") and not isinstance(b, Value) and b == 0 and not dtype.is_float:
+        raise t.wrong_value(f"{symbol} by zero")
+    if symbol == "/":
+        if not dtype.is_float:
+            lhs, rhs = cast(t, lhs, float32), cast(t, rhs, float32)
+        return emit_binary(t, DivOp, lhs, rhs)
+    if symbol == "//":
+        if dtype.is_float:
+            quotient = emit_binary(t, DivOp, lhs, rhs)
+            return t.add(FloorOp(source=quotient, result=Value(quotient.type))).result
+        return emit_binary(t, FloorDivOp, lhs, rhs)
+    return emit_binary(t, _ARITHMETIC[symbol], lhs, rhs)
+
+
+def _check_shift(t: Translator, symbol: str, amount: object, bits: int) -> None:
+    if isinstance(amount, int) and not 0 <= amount < bits:
+        raise t.wrong_value(f"{symbol} moves by 0 to {bits - 1} places here, got {amount}")
+
+
+def _power(t: Translator, a: object, b: object) -> Value:
+    base = as_tile(t, a)
+    if not isinstance(b, Value) and type(b) is int and not tile_type(base).number.restricted:
+        if tile_type(base).number.is_integer and b < 0:
+            raise t.wrong_value(
+                f"whole numbers have powers of 0 and more, got exponent {b}; cast to a float first"
+            )
+        if tile_type(base).number.is_integer and b > MAX_POWER:
+            raise t.wrong_value(f"whole-number powers go up to {MAX_POWER}, got exponent {b}")
+        if tile_type(base).number.is_integer or b in (1, 2, 3, 4):
+            return _repeated_product(t, base, b)
+    lhs, rhs = promote(t, a, b)
+    if not tile_type(lhs).number.is_float:
+        raise t.wrong_type("whole numbers have powers only with a constant exponent; cast to a float first")
+    return emit_binary(t, PowOp, lhs, rhs)
+
+
+def _repeated_product(t: Translator, base: Value, exponent: int) -> Value:
+    result: Value | None = None
+    while exponent:
+        if exponent & 1:
+            result = base if result is None else emit_binary(t, MulOp, result, base)
+        exponent >>= 1
+        if exponent:
+            base = emit_binary(t, MulOp, base, base)
+    kind = tile_type(base)
+    return t.constant(1, kind.number, kind.shape) if result is None else result
+
+
+def compare(t: Translator, symbol: str, a: object, b: object) -> object:
+    """`a symbol b` for a comparison, `is`, or `in`."""
+    if symbol in ("is", "is not"):
+        return (a is b) == (symbol == "is")
+    if symbol in ("in", "not in"):
+        if is_tile(a) or not isinstance(b, tuple | list | str | dict | frozenset | set | range):
+            raise t.wrong_type(
+                f"{symbol} is decided at compile time, got {describe(a)} {symbol} {describe(b)}"
+            )
+        return (a in b) == (symbol == "in")
+    if not is_tile(a) and not is_tile(b):
+        return _python(t, symbol, a, b)
+    lhs, rhs = promote(t, a, b)
+    dtype = tile_type(lhs).number
+    if dtype.restricted:
+        raise t.wrong_type(f"{symbol} does not take {dtype.name}; convert first, as in x.astype(tk.float32)")
+    if dtype is bool_:
+        if symbol in ("==", "!="):
+            differ = emit_binary(t, XorOp, lhs, rhs)
+            return differ if symbol == "!=" else t.add(NotOp(source=differ, result=Value(differ.type))).result
+        lhs, rhs = cast(t, lhs, int32), cast(t, rhs, int32)
+    result = Value(TileType(bool_, tile_type(lhs).shape))
+    return t.add(CompareOp(lhs=lhs, rhs=rhs, predicate=_PREDICATES[symbol], result=result)).result
+
+
+def unary(t: Translator, symbol: str, a: object) -> object:
+    """`-a`, `+a`, `~a` or `not a`."""
+    if symbol == "not":
+        condition = truth(t, a, "not")
+        if isinstance(condition, bool):
+            return not condition
+        return t.add(NotOp(source=condition, result=Value(condition.type))).result
+    if not is_tile(a):
+        if isinstance(a, _NOT_STATIC):
+            raise t.wrong_type(f"{symbol} takes a tile or a number, got {describe(a)}")
+        try:
+            return _PYTHON_UNARY[symbol](a)
+        except TypeError as error:
+            raise t.wrong_type(str(error)) from None
+    dtype = tile_type(a).number
+    if dtype.restricted or (symbol == "~" and dtype.is_float):
+        raise t.wrong_type(f"{symbol} does not take {dtype.name}")
+    if symbol == "+":
+        return a
+    if symbol == "-" and dtype is bool_:
+        a = cast(t, a, int32)
+    op = NegOp if symbol == "-" else NotOp
+    return t.add(op(source=a, result=Value(a.type))).result
+
+
+def truth(t: Translator, value: object, what: str) -> Value | bool:
+    """The condition `value` is: a bool known at compile time, or a bool scalar."""
+    if not is_tile(value):
+        if isinstance(value, _NOT_STATIC):
+            raise t.wrong_type(f"{what} takes a condition, got {describe(value)}")
+        return bool(value)
+    kind = tile_type(value)
+    if kind.shape and kind.size != 1:
+        raise t.wrong_type(
+            f"{what} takes one truth value, got {describe(value)}; reduce it (tk.max(x) for any, tk.min(x) "
+            "for all) or choose element by element with tk.where"
+        )
+    scalar = broadcast_to(t, value, ()) if not kind.shape else _to_scalar(t, value)
+    return cast(t, scalar, bool_)
+
+
+def _to_scalar(t: Translator, value: Value) -> Value:
+    from ._promotion import reshape
+
+    return reshape(t, value, ())
+
+
+def _python(t: Translator, symbol: str, a: object, b: object) -> object:
+    """Let Python compute an operator of two values known at compile time."""
+    for side in (a, b):
+        if isinstance(side, _NOT_STATIC):
+            raise t.wrong_type(f"{symbol} takes tiles and numbers, got {describe(side)}")
+    function = _PYTHON.get(symbol)
+    if function is None:
+        raise t.wrong_type(f"{symbol} takes tiles, got {describe(a)} and {describe(b)}")
+    try:
+        return function(a, b)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise t.wrong_value(f"{describe(a)} {symbol} {describe(b)}: {error}") from None

@@ -1,0 +1,137 @@
+"""From a Python function and what is known of its arguments to a function of the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..ir import (
+    AssumeBoundedOp,
+    AssumeDivByOp,
+    Block,
+    Function,
+    MakeTensorOp,
+    PointerType,
+    ReturnOp,
+    TensorType,
+    TileType,
+    Value,
+    scalar,
+)
+from ._calls import run_function
+from ._frame import Frame
+from ._specs import ConstantSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
+from ._translator import Translator
+from ._values import OwnedTileValue, TensorValue
+from .operations import block_id
+
+if TYPE_CHECKING:
+    from ._checks import LaunchCheck
+    from ._source import FunctionSource
+
+__all__ = ["Program", "translate"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A translated kernel.
+
+    Attributes:
+        function: the kernel in the IR; its parameters are the flat arguments of a launch.
+        checks: what every launch must satisfy.
+    """
+
+    function: Function
+    checks: tuple[LaunchCheck, ...]
+
+
+def translate(
+    source: FunctionSource, specs: Sequence[ParameterSpec], hints: dict[str, int] | None = None
+) -> Program:
+    """Translate a kernel for arguments of those specs, in the order of its parameters.
+
+    Raises:
+        KernelError: the kernel's code is wrong; the message points at it.
+    """
+    function = Function(source.name, Block(), dict(hints or {}))
+    t = Translator(function.body)
+    frame = Frame(source)
+    arguments = source.node.args
+    names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    assert len(names) == len(specs), "one spec per parameter"
+    t.at(frame, source.node)
+    for name, spec in zip(names, specs, strict=True):
+        frame.variables[name] = _parameter(t, name, spec)
+    run_function(t, frame)
+    t.at(frame, source.node)
+    t.add(ReturnOp())
+    function.verify()
+    return Program(function, tuple(dict.fromkeys(t.checks)))
+
+
+def _parameter(t: Translator, name: str, spec: ParameterSpec) -> object:
+    """What a parameter is inside of the kernel; adds its entry arguments and what is assumed of them."""
+    if isinstance(spec, ConstantSpec):
+        return spec.value
+    if isinstance(spec, ScalarSpec):
+        return _entry_argument(t, scalar(spec.dtype), name)
+    if isinstance(spec, PartitionSpec):
+        tensor = _tensor(t, name, spec.tensor)
+        index = tuple([block_id(t, axis) for axis in range(len(spec.tile_shape))])
+        return OwnedTileValue(tensor, spec.tile_shape, index)
+    return _tensor(t, name, spec)
+
+
+def _entry_argument(t: Translator, kind: TileType, name: str) -> Value:
+    value = Value(kind, name)
+    arguments = t.builder.block.arguments
+    t.entry[value] = len(arguments)
+    arguments.append(value)
+    return value
+
+
+def _tensor(t: Translator, name: str, spec: TensorSpec) -> TensorValue:
+    base = _entry_argument(t, TileType(PointerType(spec.dtype)), name)
+    shape: list[Value | int] = []
+    flat: list[int | None] = []
+    for axis, extent in enumerate(spec.shape):
+        if extent is None:
+            argument = _entry_argument(t, scalar(spec.index_dtype), f"{name}_shape{axis}")
+            flat.append(t.entry[argument])
+            shape.append(argument)
+        else:
+            flat.append(None)
+            shape.append(extent)
+    strides: list[Value | int] = [
+        _entry_argument(t, scalar(spec.index_dtype), f"{name}_stride{axis}") if stride is None else stride
+        for axis, stride in enumerate(spec.strides)
+    ]
+    base = _assume_multiple(t, base, spec.alignment)
+    shape = [
+        _assume_multiple(t, _assume_positive(t, part), divisor) if isinstance(part, Value) else part
+        for part, divisor in zip(shape, spec.shape_divisors, strict=True)
+    ]
+    strides = [
+        _assume_multiple(t, part, divisor) if isinstance(part, Value) else part
+        for part, divisor in zip(strides, spec.stride_divisors, strict=True)
+    ]
+    op = MakeTensorOp(
+        base=base,
+        shape=tuple([part for part in shape if isinstance(part, Value)]),
+        strides=tuple([part for part in strides if isinstance(part, Value)]),
+        result=Value(TensorType(spec.dtype, spec.shape, spec.strides), f"{name}_tensor"),
+    )
+    tensor = t.add(op).result
+    return TensorValue(name, tensor, tuple(shape), tuple(strides), spec.writable, tuple(flat))
+
+
+def _assume_multiple(t: Translator, value: Value, divisor: int) -> Value:
+    if divisor == 1:
+        return value
+    return t.add(AssumeDivByOp(source=value, divisor=divisor, result=Value(value.type, value.name))).result
+
+
+def _assume_positive(t: Translator, value: Value) -> Value:
+    op = AssumeBoundedOp(source=value, lower=0, upper=None, result=Value(value.type, value.name))
+    return t.add(op).result

@@ -1,0 +1,124 @@
+"""Finding the source text of a Python function, and its syntax tree with the file's own line numbers.
+
+The text comes from `linecache`, which knows files, notebook cells, the REPL where it keeps its input, and
+whatever a program registered there before `exec`. Trees are kept per code object.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ..errors import KernelSourceError
+from ._syntax import assigned_names
+
+__all__ = ["FunctionNode", "FunctionSource", "source_of"]
+
+FunctionNode = ast.FunctionDef | ast.Lambda
+
+
+@dataclass(eq=False)
+class FunctionSource:
+    """A Python function as the front end sees it.
+
+    Attributes:
+        name: its name, for messages.
+        node: syntax tree, with line numbers of `file`.
+        file: what `linecache` knows its text by.
+        globals: names of its module.
+        captured: what its closure holds, by name.
+        defaults: default values by parameter name.
+    """
+
+    name: str
+    node: FunctionNode
+    file: str
+    globals: Mapping[str, object]
+    captured: Mapping[str, object] = field(default_factory=dict)
+    defaults: Mapping[str, object] = field(default_factory=dict)
+
+    @cached_property
+    def local_names(self) -> frozenset[str]:
+        """Names the function binds: they are its own even before it has set them."""
+        body = [] if isinstance(self.node, ast.Lambda) else self.node.body
+        return frozenset(assigned_names(body))
+
+
+def source_of(function: types.FunctionType) -> FunctionSource:
+    """The source of `function`.
+
+    Raises:
+        KernelSourceError: its text cannot be found, or is not that function's any more.
+    """
+    code = function.__code__
+    node = _nodes.get(code)
+    if node is None:
+        node = _nodes[code] = _parse(function)
+    captured: dict[str, object] = {}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            captured[name] = cell.cell_contents
+        except ValueError:  # not assigned yet; reported if the kernel uses it
+            continue
+    arguments = node.args
+    positional = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
+    values = function.__defaults__ or ()
+    defaults: dict[str, object] = dict(zip(positional[len(positional) - len(values) :], values, strict=True))
+    defaults.update(function.__kwdefaults__ or {})
+    return FunctionSource(function.__name__, node, code.co_filename, function.__globals__, captured, defaults)
+
+
+_nodes: dict[types.CodeType, FunctionNode] = {}
+
+
+def _parse(function: types.FunctionType) -> FunctionNode:
+    code = function.__code__
+    lines = linecache.getlines(code.co_filename, function.__globals__)
+    first = code.co_firstlineno
+    if not lines or first > len(lines):
+        raise KernelSourceError(
+            f"the source of {function.__name__}, defined in {code.co_filename}, is not available, and tile "
+            "kernels are compiled from their source; define it in a file or a notebook cell, or register the "
+            "text before exec: linecache.cache[name] = (len(text), None, text.splitlines(True), name), with "
+            "compile(text, name, 'exec')"
+        )
+    try:
+        text = "".join(inspect.getblock(lines[first - 1 :]))
+        indented = text[:1].isspace()
+        # an indented block is parsed inside of an `if`, so that columns and strings stay as they are
+        tree = ast.parse(f"if True:\n{text}" if indented else text)
+    except (SyntaxError, IndentationError, EOFError):
+        tree, indented = ast.Module([], []), False
+    wanted = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    found = [node for node in ast.walk(tree) if _is_function(node, function.__name__, wanted)]
+    if found and isinstance(found[0], ast.FunctionDef):
+        found = found[:1]  # a nested function of the same name and parameters comes later
+    if len(found) != 1:
+        raise KernelSourceError(
+            f"the text at {code.co_filename}:{first} is not the definition of {function.__name__}; "
+            + (
+                "a lambda must stand alone on its line"
+                if function.__name__ == "<lambda>"
+                else "the file has changed since it was loaded: start Python again"
+            )
+        )
+    ast.increment_lineno(found[0], first - (2 if indented else 1))
+    node = found[0]
+    assert isinstance(node, ast.FunctionDef | ast.Lambda)
+    return node
+
+
+def _is_function(node: ast.AST, name: str, parameters: tuple[str, ...]) -> bool:
+    if isinstance(node, ast.FunctionDef):
+        if node.name != name:
+            return False
+    elif not isinstance(node, ast.Lambda) or name != "<lambda>":
+        return False
+    arguments = node.args
+    names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    return tuple(names) == parameters

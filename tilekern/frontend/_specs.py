@@ -1,0 +1,71 @@
+"""What a specialised kernel knows of each argument: the part of it that is compiled in.
+
+Two calls whose specs are equal run the same code. The flat parameters of the compiled entry follow from
+them, in order:
+
+    tensor, partition   address, then the dimensions, then the strides that are not known already
+    scalar              the value
+    constant            nothing
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..dtypes import DType
+
+__all__ = ["ConstantSpec", "ParameterSpec", "PartitionSpec", "ScalarSpec", "TensorSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor.
+
+    Attributes:
+        dtype: element type.
+        shape: known dimensions; None is a parameter of the launch.
+        strides: known strides in elements; None is a parameter of the launch.
+        writable: given as `mut`.
+        index_dtype: int32 or int64, the type of the dimensions and strides passed.
+        alignment: bytes the address is a multiple of, a power of two.
+        shape_divisors: power of two each dimension is a multiple of.
+        stride_divisors: power of two each stride is a multiple of.
+    """
+
+    dtype: DType
+    shape: tuple[int | None, ...]
+    strides: tuple[int | None, ...]
+    writable: bool
+    index_dtype: DType
+    alignment: int
+    shape_divisors: tuple[int, ...]
+    stride_divisors: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """A tensor cut into tiles of `tile_shape`, one for each block."""
+
+    tensor: TensorSpec
+    tile_shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarSpec:
+    """A number passed at launch."""
+
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantSpec:
+    """A value compiled in."""
+
+    value: object
+
+
+ParameterSpec = TensorSpec | PartitionSpec | ScalarSpec | ConstantSpec

@@ -1,0 +1,193 @@
+"""Statements: from syntax to operations and variables."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ._branches import After, execute_if
+from ._calls import inner_function
+from ._expressions import binary_symbol, evaluate
+from ._frame import Outcome, Returned
+from ._loops import execute_for, execute_while, leave_loop
+from ._operators import binary, truth
+from ._values import Unset, describe, is_tile
+
+if TYPE_CHECKING:
+    from ._frame import Frame
+    from ._translator import Translator
+
+__all__ = ["assign", "execute_block"]
+
+
+def execute_block(t: Translator, frame: Frame, statements: list[ast.stmt], after: After) -> Outcome:
+    """Translate statements in order; `after` are those that follow the block further out."""
+    for position, statement in enumerate(statements):
+        if isinstance(statement, ast.If):
+            outcome = _if(t, frame, statement, statements[position + 1 :], after)
+        else:
+            handler = _HANDLERS.get(type(statement))
+            if handler is None:
+                t.at(frame, statement)
+                name = _NAMES.get(type(statement), f"the statement {type(statement).__name__}")
+                raise t.syntax(f"kernels cannot use {name}")
+            outcome = handler(t, frame, statement)
+        if outcome is not None:
+            return outcome
+    return None
+
+
+def assign(t: Translator, frame: Frame, target: ast.expr, value: object) -> None:
+    """Bind a name, or several to the parts of a tuple."""
+    if isinstance(target, ast.Name):
+        if is_tile(value) and not value.name:
+            value.name = target.id
+        frame.variables[target.id] = value
+        return
+    t.at(frame, target)
+    if isinstance(target, ast.Tuple | ast.List):
+        _unpack(t, frame, target, value)
+    elif isinstance(target, ast.Subscript):
+        raise t.syntax("tiles do not change and tensors take no item assignment; store a tile with tk.store")
+    elif isinstance(target, ast.Attribute):
+        raise t.syntax("attributes cannot be assigned in a kernel")
+    else:
+        raise t.syntax("kernels cannot assign to this")
+
+
+def _unpack(t: Translator, frame: Frame, target: ast.Tuple | ast.List, value: object) -> None:
+    if not isinstance(value, tuple | list | range):
+        raise t.wrong_type(f"{len(target.elts)} names take a tuple, got {describe(value)}")
+    names, values = target.elts, list(value)
+    stars = [i for i, element in enumerate(names) if isinstance(element, ast.Starred)]
+    if len(values) < len(names) - len(stars) or (not stars and len(values) != len(names)):
+        raise t.wrong_value(f"{len(names)} names for {len(values)} values")
+    if stars:
+        first, extra = stars[0], len(values) - len(names) + 1
+        values[first : first + extra] = [tuple(values[first : first + extra])]
+    for element, part in zip(names, values, strict=True):
+        assign(t, frame, element.value if isinstance(element, ast.Starred) else element, part)
+
+
+def _assign(t: Translator, frame: Frame, node: ast.Assign) -> Outcome:
+    value = evaluate(t, frame, node.value)
+    for target in node.targets:
+        assign(t, frame, target, value)
+    return None
+
+
+def _assign_annotated(t: Translator, frame: Frame, node: ast.AnnAssign) -> Outcome:
+    if node.value is not None:
+        assign(t, frame, node.target, evaluate(t, frame, node.value))
+    return None
+
+
+def _assign_augmented(t: Translator, frame: Frame, node: ast.AugAssign) -> Outcome:
+    if not isinstance(node.target, ast.Name):
+        assign(t, frame, node.target, None)  # refuses it
+        return None
+    old = frame.lookup(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
+    value = evaluate(t, frame, node.value)
+    t.at(frame, node)
+    assign(t, frame, node.target, binary(t, binary_symbol(node.op), old, value))
+    return None
+
+
+def _expression(t: Translator, frame: Frame, node: ast.Expr) -> Outcome:
+    evaluate(t, frame, node.value)
+    return None
+
+
+def _if(t: Translator, frame: Frame, node: ast.If, rest: list[ast.stmt], after: After) -> Outcome:
+    test = evaluate(t, frame, node.test)
+    t.at(frame, node.test)
+    condition = truth(t, test, "if")
+    if isinstance(condition, bool):
+        return execute_block(t, frame, node.body if condition else node.orelse, (rest, *after))
+    return execute_if(t, frame, node, condition, rest, after)
+
+
+def _return(t: Translator, frame: Frame, node: ast.Return) -> Outcome:
+    value = None if node.value is None else evaluate(t, frame, node.value)
+    t.at(frame, node)
+    return Returned(value)
+
+
+def _break(t: Translator, frame: Frame, node: ast.Break) -> Outcome:
+    t.at(frame, node)
+    return leave_loop(t, frame, "break")
+
+
+def _continue(t: Translator, frame: Frame, node: ast.Continue) -> Outcome:
+    t.at(frame, node)
+    return leave_loop(t, frame, "continue")
+
+
+def _pass(t: Translator, frame: Frame, node: ast.stmt) -> Outcome:
+    return None
+
+
+def _define(t: Translator, frame: Frame, node: ast.FunctionDef) -> Outcome:
+    if node.decorator_list:
+        t.at(frame, node.decorator_list[0])
+        raise t.syntax("functions inside of kernels have no decorators")
+    frame.variables[node.name] = inner_function(t, frame, node)
+    return None
+
+
+def _assert(t: Translator, frame: Frame, node: ast.Assert) -> Outcome:
+    from .operations import assert_
+
+    condition = evaluate(t, frame, node.test)
+    message = evaluate(t, frame, node.msg) if node.msg is not None else ast.unparse(node.test)
+    t.at(frame, node.test)
+    if not is_tile(condition):
+        if not condition:
+            raise t.wrong_value(f"assertion failed: {message}")
+        return None
+    assert_(t, condition, message)
+    return None
+
+
+def _delete(t: Translator, frame: Frame, node: ast.Delete) -> Outcome:
+    for target in node.targets:
+        t.at(frame, target)
+        if not isinstance(target, ast.Name):
+            raise t.syntax("only variables can be deleted")
+        frame.variables[target.id] = Unset(f"{target.id!r} was deleted")
+    return None
+
+
+# Any: each handler takes its own node type
+_HANDLERS: dict[type[ast.stmt], Callable[[Translator, Frame, Any], Outcome]] = {
+    ast.Assign: _assign,
+    ast.AnnAssign: _assign_annotated,
+    ast.AugAssign: _assign_augmented,
+    ast.Expr: _expression,
+    ast.For: execute_for,
+    ast.While: execute_while,
+    ast.Return: _return,
+    ast.Break: _break,
+    ast.Continue: _continue,
+    ast.Pass: _pass,
+    ast.FunctionDef: _define,
+    ast.Assert: _assert,
+    ast.Delete: _delete,
+}
+
+_NAMES: dict[type[ast.stmt], str] = {
+    ast.AsyncFor: "async for",
+    ast.AsyncFunctionDef: "async def",
+    ast.AsyncWith: "async with",
+    ast.ClassDef: "class",
+    ast.Global: "global: variables of modules are constants in kernels",
+    ast.Import: "import; import at the top of the module",
+    ast.ImportFrom: "import; import at the top of the module",
+    ast.Match: "match; write if and elif",
+    ast.Nonlocal: "nonlocal: a function inside of a kernel cannot set the variables around it",
+    ast.Raise: "raise; tk.assert_ stops a kernel",
+    ast.Try: "try",
+    ast.TryStar: "try",
+    ast.With: "with",
+}

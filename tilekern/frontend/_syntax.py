@@ -1,0 +1,44 @@
+"""Questions about syntax trees: which names a piece of code assigns, how it can be left."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+__all__ = ["assigned_names", "breaks_out", "returns"]
+
+_INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_LOOPS = (ast.For, ast.While, ast.AsyncFor)
+
+
+def _own_nodes(nodes: Iterable[ast.AST], skip: tuple[type[ast.AST], ...]) -> Iterator[ast.AST]:
+    """`nodes` and all below them, without what is inside of nodes of the types in `skip`."""
+    for node in nodes:
+        yield node
+        if not isinstance(node, skip):
+            yield from _own_nodes(ast.iter_child_nodes(node), skip)
+
+
+def assigned_names(nodes: Iterable[ast.AST]) -> list[str]:
+    """Names the code binds, in order of appearance; those of functions inside do not count."""
+    found: dict[str, None] = {}
+    for node in _own_nodes(nodes, _INNER):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+            found[node.id] = None
+        elif isinstance(node, ast.FunctionDef):
+            found[node.name] = None
+    return list(found)
+
+
+def returns(nodes: Iterable[ast.AST]) -> bool:
+    """True when the code has a `return` of its own function."""
+    return any(isinstance(node, ast.Return) for node in _own_nodes(nodes, _INNER))
+
+
+def breaks_out(nodes: Iterable[ast.AST]) -> bool:
+    """True when the code, a loop's body, has a `break` of that loop."""
+    return any(
+        isinstance(node, ast.Break)
+        for statement in nodes
+        for node in _own_nodes([statement], (*_INNER, *_LOOPS))
+    )

@@ -1,0 +1,170 @@
+"""What names are bound to while a kernel is translated, besides IR values and plain Python objects.
+
+A tile or scalar is an `ir.Value`; a compile-time value is the Python object itself. The rest is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeGuard
+
+from ..dtypes import DType
+from ..ir import TensorType, TileType, Value
+
+if TYPE_CHECKING:
+    from ._frame import Frame
+    from ._source import FunctionSource
+
+__all__ = [
+    "BoundMethod",
+    "InnerFunction",
+    "OwnedTileValue",
+    "RangeValue",
+    "StaticItems",
+    "TensorValue",
+    "Unset",
+    "describe",
+    "is_number",
+    "is_scalar",
+    "is_tile",
+    "tile_type",
+]
+
+
+@dataclass(eq=False)
+class TensorValue:
+    """A tensor parameter.
+
+    Attributes:
+        name: of the parameter.
+        value: the tensor in the IR.
+        shape: dimensions, as numbers where they are known.
+        strides: likewise.
+        writable: whether it was given as `mut`.
+        flat: position of each unknown dimension among the launch's flat arguments, None for known ones.
+    """
+
+    name: str
+    value: Value
+    shape: tuple[Value | int, ...]
+    strides: tuple[Value | int, ...]
+    writable: bool
+    flat: tuple[int | None, ...]
+
+    @property
+    def type(self) -> TensorType:
+        assert isinstance(self.value.type, TensorType)
+        return self.value.type
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def rank(self) -> int:
+        return self.type.rank
+
+
+@dataclass(eq=False)
+class OwnedTileValue:
+    """A partition parameter: this block's tile of a tensor."""
+
+    tensor: TensorValue
+    tile_shape: tuple[int, ...]
+    index: tuple[Value, ...]
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+
+@dataclass(eq=False)
+class RangeValue:
+    """`range(...)`: numbers or integer scalars."""
+
+    start: Value | int
+    stop: Value | int
+    step: Value | int
+
+
+@dataclass(eq=False)
+class StaticItems:
+    """`tk.static_iter(...)`: a loop over it is unrolled."""
+
+    items: tuple[object, ...]
+
+
+@dataclass(eq=False)
+class BoundMethod:
+    """A method of a tile or parameter: a language function with its first argument."""
+
+    name: str
+    target: object
+
+
+@dataclass(eq=False)
+class InnerFunction:
+    """A function or lambda defined inside of a kernel; it sees the variables around it."""
+
+    source: FunctionSource
+    frame: Frame
+
+
+@dataclass(frozen=True)
+class Unset:
+    """A variable that has no usable value here, and why."""
+
+    reason: str
+
+
+def is_tile(value: object) -> TypeGuard[Value]:
+    """True for tiles and scalars of the running kernel."""
+    return isinstance(value, Value) and isinstance(value.type, TileType)
+
+
+def is_scalar(value: object) -> TypeGuard[Value]:
+    """True for tiles of rank 0."""
+    return isinstance(value, Value) and isinstance(value.type, TileType) and not value.type.shape
+
+
+def is_number(value: object) -> TypeGuard[bool | int | float]:
+    """True for Python's own numbers, which take their type from what they meet."""
+    return type(value) in (bool, int, float)
+
+
+def tile_type(value: Value) -> TileType:
+    """The type of a value that is known to be a tile."""
+    assert isinstance(value.type, TileType)
+    return value.type
+
+
+def describe(value: object) -> str:
+    """What `value` is, in the words of an error message."""
+    if is_tile(value):
+        kind = tile_type(value)
+        return f"a {kind.dtype} scalar" if not kind.shape else f"a {kind.dtype} tile of shape {kind.shape}"
+    if isinstance(value, TensorValue):
+        return f"tensor {value.name}"
+    if isinstance(value, OwnedTileValue):
+        return f"partition {value.name}"
+    if isinstance(value, RangeValue):
+        return "a range"
+    if isinstance(value, InnerFunction):
+        return f"function {value.source.name}"
+    if isinstance(value, BoundMethod):
+        return f"method {value.name}"
+    if isinstance(value, tuple):
+        return f"a tuple ({', '.join(map(describe, value))})"
+    if is_number(value) or isinstance(value, str):
+        return repr(value)
+    return f"{type(value).__name__} {getattr(value, '__name__', value)!s}"
+
+
+def leaves(value: object) -> Iterable[object]:
+    """The parts of a value that is a tuple, of tuples it holds, and so on; else the value itself."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from leaves(part)
+    else:
+        yield value

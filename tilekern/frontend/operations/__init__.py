@@ -1,0 +1,13 @@
+"""What each function of the language means: from its arguments to operations of the IR.
+
+A handler takes the translator and the function's arguments by name, checks them, and returns the value.
+One file per family, as in `language`; `_registry.py` says which handler belongs to which function.
+"""
+
+from . import _math, _memory  # noqa: F401 - importing registers their handlers
+from ._program import assert_, block_id
+from ._reduce import matmul
+from ._registry import HANDLERS
+from ._shape import index_tile
+
+__all__ = ["HANDLERS", "assert_", "block_id", "index_tile", "matmul"]

@@ -1,0 +1,186 @@
+"""Element-by-element functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ... import language
+from ...dtypes import bool_, int32
+from ...ir import (
+    AbsOp,
+    CeilOp,
+    CompareOp,
+    CoshOp,
+    CosOp,
+    Exp2Op,
+    ExpOp,
+    FloorOp,
+    FmaOp,
+    Log2Op,
+    LogOp,
+    MaxOp,
+    MinOp,
+    RsqrtOp,
+    SelectOp,
+    SinhOp,
+    SinOp,
+    SqrtOp,
+    TanhOp,
+    TanOp,
+    TileType,
+    UnaryOp,
+    Value,
+)
+from .._operators import binary, compare, unary
+from .._promotion import as_float, as_tile, broadcast_shape, broadcast_to, cast, promote
+from .._values import is_number, tile_type
+from ._registry import HANDLERS, implements
+
+if TYPE_CHECKING:
+    from .._translator import Translator
+
+__all__: list[str] = []
+
+
+def _float_function(function: object, op: type[UnaryOp]) -> None:
+    name = getattr(function, "__name__", "")
+
+    def handler(t: Translator, x: object) -> object:
+        value = as_float(t, x, f"the argument of {name}")
+        return t.add(op(source=value, result=Value(value.type))).result
+
+    HANDLERS[function] = handler
+
+
+for _function, _op in (
+    (language.exp, ExpOp),
+    (language.exp2, Exp2Op),
+    (language.log, LogOp),
+    (language.log2, Log2Op),
+    (language.sqrt, SqrtOp),
+    (language.rsqrt, RsqrtOp),
+    (language.sin, SinOp),
+    (language.cos, CosOp),
+    (language.tan, TanOp),
+    (language.sinh, SinhOp),
+    (language.cosh, CoshOp),
+    (language.tanh, TanhOp),
+):
+    _float_function(_function, _op)
+
+
+def _rounding_function(function: object, op: type[UnaryOp]) -> None:
+    def handler(t: Translator, x: object) -> object:
+        value = as_tile(t, x)
+        if tile_type(value).number.is_integer:
+            return value
+        value = as_float(t, value, f"the argument of {getattr(function, '__name__', '')}")
+        return t.add(op(source=value, result=Value(value.type))).result
+
+    HANDLERS[function] = handler
+
+
+_rounding_function(language.floor, FloorOp)
+_rounding_function(language.ceil, CeilOp)
+
+
+def _operator_function(function: object, symbol: str) -> None:
+    def handler(t: Translator, x: object, y: object) -> object:
+        x = as_tile(t, x) if is_number(x) and is_number(y) else x
+        return (compare if symbol in "== != <= >=" else binary)(t, symbol, x, y)
+
+    HANDLERS[function] = handler
+
+
+for _operator, _symbol in (
+    (language.add, "+"),
+    (language.sub, "-"),
+    (language.mul, "*"),
+    (language.truediv, "/"),
+    (language.floordiv, "//"),
+    (language.mod, "%"),
+    (language.pow, "**"),
+    (language.bitwise_and, "&"),
+    (language.bitwise_or, "|"),
+    (language.bitwise_xor, "^"),
+    (language.bitwise_lshift, "<<"),
+    (language.bitwise_rshift, ">>"),
+    (language.equal, "=="),
+    (language.not_equal, "!="),
+    (language.less, "<"),
+    (language.less_equal, "<="),
+    (language.greater, ">"),
+    (language.greater_equal, ">="),
+):
+    _operator_function(_operator, _symbol)
+
+
+@implements(language.negative)
+def negative(t: Translator, x: object) -> object:
+    return unary(t, "-", as_tile(t, x))
+
+
+@implements(language.bitwise_not)
+def bitwise_not(t: Translator, x: object) -> object:
+    return unary(t, "~", as_tile(t, x))
+
+
+@implements(language.abs)
+def absolute(t: Translator, x: object) -> object:
+    value = as_tile(t, x)
+    dtype = tile_type(value).number
+    if dtype.restricted:
+        raise t.wrong_type(f"abs does not take {dtype.name}; convert first, as in x.astype(tk.float32)")
+    if dtype is bool_:
+        value = cast(t, value, int32)
+    if tile_type(value).number.kind == "uint":
+        return value
+    return t.add(AbsOp(source=value, result=Value(value.type))).result
+
+
+@implements(language.isnan)
+def isnan(t: Translator, x: object) -> object:
+    value = as_float(t, x, "the argument of isnan")
+    result = Value(TileType(bool_, tile_type(value).shape))
+    return t.add(CompareOp(lhs=value, rhs=value, predicate="ne", result=result)).result
+
+
+@implements(language.minimum)
+def minimum(t: Translator, x: object, y: object, propagate_nan: object) -> object:
+    return _extremum(t, MinOp, x, y, propagate_nan)
+
+
+@implements(language.maximum)
+def maximum(t: Translator, x: object, y: object, propagate_nan: object) -> object:
+    return _extremum(t, MaxOp, x, y, propagate_nan)
+
+
+def _extremum(
+    t: Translator, op: type[MinOp] | type[MaxOp], x: object, y: object, propagate_nan: object
+) -> object:
+    propagate = t.static_bool(propagate_nan, "propagate_nan")
+    lhs, rhs = promote(t, x, y)
+    dtype = tile_type(lhs).number
+    if dtype.restricted:
+        raise t.wrong_type(f"min and max do not take {dtype.name}; convert first, as in x.astype(tk.float32)")
+    if dtype is bool_:
+        return binary(t, "&" if op is MinOp else "|", lhs, rhs)
+    return t.add(op(lhs=lhs, rhs=rhs, propagate_nan=propagate, result=Value(lhs.type))).result
+
+
+@implements(language.fma)
+def fma(t: Translator, x: object, y: object, z: object) -> object:
+    lhs, rhs, acc = promote(t, x, y, z)
+    if not tile_type(lhs).number.is_float or tile_type(lhs).number.restricted:
+        raise t.wrong_type(f"fma takes floats, got {tile_type(lhs).number.name}")
+    return t.add(FmaOp(lhs=lhs, rhs=rhs, acc=acc, result=Value(lhs.type))).result
+
+
+@implements(language.where)
+def where(t: Translator, condition: object, x: object, y: object) -> object:
+    choice = cast(t, as_tile(t, condition, "the condition of where"), bool_)
+    if_true, if_false = promote(t, x, y)
+    shape = broadcast_shape(t, tile_type(choice).shape, tile_type(if_true).shape)
+    choice, if_true, if_false = (broadcast_to(t, v, shape) for v in (choice, if_true, if_false))
+    op = SelectOp(condition=choice, if_true=if_true, if_false=if_false, result=Value(if_true.type))
+    return t.add(op).result
