@@ -58,6 +58,7 @@ Access = Literal["read", "write"]
 _GRANULE = 256
 """Allocations start on multiples of this, as `cuMemAlloc`'s do."""
 _NULL_PAGE = 4096
+_GIVE_BACK_PIECE = 8 << 20
 _U64 = np.dtype(np.uint64)
 
 
@@ -407,8 +408,9 @@ class HostMemory:
             return
         first = -(-(address - self.base) // mmap.PAGESIZE) * mmap.PAGESIZE
         last = (address + size_bytes - self.base) // mmap.PAGESIZE * mmap.PAGESIZE
-        if last > first:
-            self._mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
+        # In pieces: the interpreter lock is not released inside a call, but may be between two.
+        for start in range(first, last, _GIVE_BACK_PIECE):
+            self._mapping.madvise(mmap.MADV_DONTNEED, start, min(_GIVE_BACK_PIECE, last - start))
 
     def trim(self) -> None:
         """Give the pages of all free addresses back to the system."""

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FreeTicket", "Grant", "Pool"]
 
+KEEP_EVERYTHING = (1 << 64) - 1
+"""A release threshold that is never passed. With CUDA's own default, 0, allocations after a synchronization pay for
+their pages anew."""
 _GRANULE = 256
 _SMALLEST_RETURN = 64 << 10
 """Ranges below this are not worth a system call when they go back."""
@@ -102,7 +105,7 @@ class Pool:
     def __init__(self, memory: HostMemory, name: str) -> None:
         self.memory = memory
         self.name = name
-        self.release_threshold_bytes = 0
+        self.release_threshold_bytes = KEEP_EVERYTHING
         self._lock = fork_safe_lock(Level.POOL)
         self._used_at: dict[int, int] = {}
         self._available = FreeRanges()
@@ -161,7 +164,8 @@ class Pool:
         address = self._available.take(size) if available is not None else self._extend(size)
         if address is not None:
             return Grant(address, None)
-        self._return(self._available.total_bytes)
+        for start, cut in self._cut(self._available.total_bytes):
+            self.memory.unreserve(start, cut)
         address = self._extend(size)
         if address is not None:
             return Grant(address, None)
@@ -202,17 +206,25 @@ class Pool:
     # ---------------------------------------------------------------------------- giving back
 
     def trim(self, keep_bytes: int = 0) -> None:
-        """Give available memory back to the system, keeping at least `keep_bytes` reserved."""
+        """Give available memory back to the system, keeping at least `keep_bytes` reserved.
+
+        That takes the system a millisecond for every 8 MiB, and the lock is not held for it.
+        """
         with self._lock:
-            self._return(self._reserved - keep_bytes)
+            ranges = self._cut(self._reserved - keep_bytes)
+        for start, size in ranges:
+            if size >= _SMALLEST_RETURN:
+                self.memory.give_back_pages(start, size)
+            self.memory.unreserve(start, size)
 
     def synchronized(self) -> None:
         """Somebody synchronized: give back what is reserved beyond the release threshold."""
         if self._reserved > self.release_threshold_bytes and self._available.total_bytes:
             self.trim(self.release_threshold_bytes)
 
-    def _return(self, excess: int) -> None:
-        """Lock held. Give back at most `excess` bytes, largest ranges first."""
+    def _cut(self, excess: int) -> list[tuple[int, int]]:
+        """Lock held. Take (start, size) of available ranges out of the pool, at most `excess` bytes; largest first."""
+        ranges = []
         excess = excess // _GRANULE * _GRANULE
         while excess > 0 and self._available.total_bytes:
             have, start = self._available.largest()
@@ -221,11 +233,10 @@ class Pool:
             if size < have:
                 self._available.add(start, have - size)
                 start += have - size
-            if size >= _SMALLEST_RETURN:
-                self.memory.give_back_pages(start, size)
-            self.memory.unreserve(start, size)
+            ranges.append((start, size))
             self._reserved -= size
             excess -= size
+        return ranges
 
     def statistics(self) -> PoolStatistics:
         """A snapshot; sizes are rounded up to 256 bytes per allocation."""

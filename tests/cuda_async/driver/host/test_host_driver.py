@@ -281,7 +281,7 @@ def test_timing_events_measure(host, stream):
     launch(host, load(host, Kernel(body)), stream)
     host.event_record(end, stream)
     host.event_synchronize(end)
-    assert 20 <= host.event_elapsed_ms(start, end) < 2000
+    assert 20 <= host.event_elapsed_ms(start, end) < 20_000
 
 
 def test_timing_errors_say_why(host, stream, gate):
@@ -648,6 +648,7 @@ def test_pinned_memory_serves_all_devices(host, stream):
 
 
 @pytest.mark.parametrize("work", ["python", "copies", "enqueueing"])
+@pytest.mark.timing
 def test_event_loop_ticks_while_the_device_works(host, stream, work):
     """The longest gap of a 1 ms ticker stays below 25 ms while the engine is busy for half a second."""
     stop = time.perf_counter() + 0.5

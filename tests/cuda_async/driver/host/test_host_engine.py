@@ -327,6 +327,7 @@ class Turns(Work):
             yield
 
 
+@pytest.mark.timing
 def test_time_is_shared_fairly(threaded):
     """Steps of one queue take four times as long: it gets about a quarter of the steps."""
     log, one, two = [], threaded.add_queue(), threaded.add_queue()
@@ -352,6 +353,7 @@ class Gate(Entry):
             yield
 
 
+@pytest.mark.timing
 def test_high_priority_goes_first_but_low_is_served(threaded):
     log, gate = [], threading.Event()
     low, high = threaded.add_queue(priority=0), threaded.add_queue(priority=-5)

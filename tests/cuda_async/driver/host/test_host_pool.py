@@ -75,7 +75,6 @@ def test_freed_neighbours_are_joined(host, streams):
 
 def test_limit_and_cached_blocks(host, streams):
     """Take 32 MiB, drop it; 48 fits; 32 more do not; drop all; 60 fits."""
-    host.pool_set_release_threshold(1 << 40)
     a = host.memory_alloc_async(32 * MIB, streams[0])
     host.memory_free_async(a, streams[0])
     host.advance_all()
@@ -131,11 +130,12 @@ def test_statistics_count_used_and_reserved(host, streams):
     host.memory_free_async(b, streams[0])
 
 
-@pytest.mark.parametrize(("threshold", "kept"), [(0, 0), (MIB, MIB), (1 << 40, 4 * MIB)])
+@pytest.mark.parametrize(("threshold", "kept"), [(0, 0), (MIB, MIB), (1 << 40, 4 * MIB), (None, 4 * MIB)])
 def test_release_threshold_counts_at_synchronization(threshold, kept):
     host = HostDriver(memory_bytes=64 * MIB)
     stream = host.stream_create()
-    host.pool_set_release_threshold(threshold)
+    if threshold is not None:
+        host.pool_set_release_threshold(threshold)
     host.memory_free_async(host.memory_alloc_async(4 * MIB, stream), stream)
     host.stream_synchronize(stream)
     assert host.pool_statistics().reserved_bytes == kept
