@@ -161,33 +161,23 @@ _BOOLEAN = "and or xor"
 _SCALARS = "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64"
 
 
-def _set_forms(dtypes: str, halves: bool) -> list[Form]:
-    """set forms for these destination types; from every scalar source, or from one kind of half."""
-    rest: list[Form] = []
-    sources = (
-        [("", _FLOATS, "f16"), ("", _FLOATS, "bf16")]
-        if halves
-        else [
-            ("", _EQUALITY, "b16 b32 b64"),
-            ("", _UNSIGNED, "u16 u32 u64"),
-            ("", _ORDER, "s16 s32 s64"),
-            ("{.ftz}", _FLOATS, "f32"),
-            ("", _FLOATS, "f64"),
-        ]
-    )
-    for ftz, relations, stypes in sources:
-        flush = "{.ftz}" if ftz or stypes == "f16" else ""
-        rest += form(
-            "set",
-            ".cmp{.boolop}" + flush + ".dtype.stype",
-            _set,
-            cmp=relations,
-            boolop=_BOOLEAN,
-            dtype=dtypes,
-            stype=stypes,
-        )
-    return rest
-
+_SET_SOURCES = [
+    (".cmp{.boolop}", _EQUALITY, "b16 b32 b64"),
+    (".cmp{.boolop}", _UNSIGNED, "u16 u32 u64"),
+    (".cmp{.boolop}", _ORDER, "s16 s32 s64"),
+    (".cmp{.boolop}{.ftz}", _FLOATS, "f32"),
+    (".cmp{.boolop}", _FLOATS, "f64"),
+]
+# (modifiers, comparisons, destination types, source types)
+_SET_LINES = [
+    *((head, relations, "u32 s32 f32 f16", stypes) for head, relations, stypes in _SET_SOURCES),
+    *((".cmp{.boolop}", relations, "bf16", stypes) for _, relations, stypes in _SET_SOURCES),
+    (".cmp{.boolop}{.ftz}", _FLOATS, "u16 s16 u32 s32 f16", "f16"),
+    (".cmp{.boolop}", _FLOATS, "bf16", "f16"),
+    (".cmp{.boolop}", _FLOATS, "u16 s16 u32 s32 bf16", "bf16"),
+    (".cmp{.boolop}{.ftz}", _FLOATS, "u32 s32 f16x2", "f16x2"),
+    (".cmp{.boolop}", _FLOATS, "u32 s32 bf16x2", "bf16x2"),
+]
 
 FORMS: list[Form] = [
     *form("setp", ".cmp{.boolop}.stype", _set_predicate, cmp=_ORDER, boolop=_BOOLEAN, stype="s16 s32 s64"),
@@ -204,25 +194,12 @@ FORMS: list[Form] = [
     *form(
         "setp", ".cmp{.boolop}.stype", _set_predicate, cmp=_FLOATS, boolop=_BOOLEAN, stype="f64 bf16 bf16x2"
     ),
-    *_set_forms("u32 s32 f32 f16 bf16", halves=False),
-    *_set_forms("u16 s16 u32 s32 f32 f16 bf16", halves=True),
-    *form(
-        "set",
-        ".cmp{.boolop}{.ftz}.dtype.stype",
-        _set,
-        cmp=_FLOATS,
-        boolop=_BOOLEAN,
-        dtype="f16x2 u32 s32",
-        stype="f16x2",
-    ),
-    *form(
-        "set",
-        ".cmp{.boolop}.dtype.stype",
-        _set,
-        cmp=_FLOATS,
-        boolop=_BOOLEAN,
-        dtype="bf16x2 u32 s32",
-        stype="bf16x2",
+    *(
+        item
+        for head, relations, dtypes, stypes in _SET_LINES
+        for item in form(
+            "set", head + ".dtype.stype", _set, cmp=relations, boolop=_BOOLEAN, dtype=dtypes, stype=stypes
+        )
     ),
     *form("selp", ".type", _select, type=_SCALARS),
     *form("slct", ".type.stype", _select_by_sign, type=_SCALARS, stype="s32"),

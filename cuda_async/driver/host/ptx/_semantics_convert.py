@@ -29,7 +29,7 @@ from ._semantics_rounding import narrow, narrow_odd
 from ._semantics_softfloat import FORMATS, narrow_exact, round_pack
 from ._semantics_values import flush_f32, pack_f32
 
-__all__ = ["FORMS", "to_bits", "to_f64"]
+__all__ = ["FORMS", "finite_bits", "to_bits", "to_f64"]
 
 _INTEGERS = "u8 s8 u16 s16 u32 s32 u64 s64"
 _ROUND: dict[str, Callable[[Array], Array]] = {
@@ -153,7 +153,7 @@ def _float_to_float(picks: Picks) -> Operation:
     if "ftz" in picks and dtype == "f32":
         steps.append(flush_f32)
     if "satfinite" in picks:
-        steps.append(lambda bits: _finite(bits, dtype))
+        steps.append(lambda bits: finite_bits(bits, dtype))
     if "sat" in picks:
         steps.append(lambda bits: _saturate(bits, dtype))
     if "relu" in picks:
@@ -174,17 +174,54 @@ def _float_conversion(dtype: str, atype: str, mode: str, picks: Picks) -> Callab
         rounding = _ROUND[picks["irnd"]]
         return lambda a: to_bits(rounding(to_f64(a, atype, flush)), dtype, "rn")
     if dtype == atype:
-        return flush_f32 if flush else lambda a: a
+        if dtype == "f32" and flush:
+            return _flushed_f32
+        return (lambda a: _canonical(a, dtype)) if dtype in HALVES else lambda a: a
+    if dtype == "f32" and atype == "bf16" and not flush:
+        # A shift on the hardware, NaN included.
+        return lambda a: HALVES["bf16"].to_f32(a).view(np.uint32)
     if dtype == "f32" and atype in HALVES:
         to_f32 = HALVES[atype].to_f32
         return lambda a: pack_f32(to_f32(a))
+    if dtype == "f64" and atype == "f32" and flush:
+        return lambda a: (
+            pack_f32(flush_f32(a).view(np.float32).copy()).view(np.float32).astype(np.float64).view(np.uint64)
+        )
+    if atype == "f64":
+        return lambda a: _with_payload(to_bits(a.view(np.float64), dtype, mode), dtype, a)
     if dtype in HALVES and atype == "f32" and mode == "rn":
         from_f32 = HALVES[dtype].from_f32
         return lambda a: from_f32((flush_f32(a) if flush else a).view(np.float32))
     return lambda a: to_bits(to_f64(a, atype, flush), dtype, mode)
 
 
-def _finite(bits: Array, ptx_type: str) -> Array:
+def _flushed_f32(bits: Array) -> Array:
+    """f32 through the arithmetic unit: subnormals flushed, NaN canonical."""
+    return pack_f32(flush_f32(bits).view(np.float32).copy())
+
+
+def _canonical(bits: Array, ptx_type: str) -> Array:
+    """A half with NaN made canonical."""
+    fmt = FORMATS[ptx_type]
+    assert fmt.infinity is not None
+    nan = (bits & np.uint16(0x7FFF)) > np.uint16(fmt.infinity)
+    return np.where(nan, np.uint16(0x7FFF), bits) if np.count_nonzero(nan) else bits
+
+
+def _with_payload(bits: Array, ptx_type: str, source: Array) -> Array:
+    """Narrowing f64 keeps the sign and the upper payload bits of NaN, quieted."""
+    nan = (source & np.uint64(2**63 - 1)) > np.uint64(0x7FF << 52)
+    if not np.count_nonzero(nan):
+        return bits
+    fmt = FORMATS[ptx_type]
+    assert fmt.infinity is not None
+    payload = (source >> np.uint64(52 - fmt.fraction_bits)) & np.uint64((1 << fmt.fraction_bits) - 1)
+    sign = (source >> np.uint64(63)) << np.uint64(fmt.sign_bit)
+    quiet = np.uint64(fmt.infinity | 1 << (fmt.fraction_bits - 1))
+    return np.where(nan, (sign | payload | quiet).astype(bits.dtype), bits)
+
+
+def finite_bits(bits: Array, ptx_type: str) -> Array:
     """Infinities become the largest finite value of their sign."""
     fmt, word = FORMATS[ptx_type], bits_dtype(ptx_type).type
     assert fmt.infinity is not None
@@ -211,30 +248,43 @@ _MODES = "rn rz rm rp"
 _INTEGRAL = "rni rzi rmi rpi"
 
 
-def _fits_flush(picks: Picks) -> bool:
-    """.ftz is about f32, on either side."""
-    return "ftz" not in picks or "f32" in (picks["dtype"], picks["atype"])
+def _fits(picks: Picks) -> bool:
+    """.ftz is about f32, on either side; .sat is for results that may need it, and not for bf16."""
+    types = (picks["dtype"], picks["atype"])
+    return ("ftz" not in picks or "f32" in types) and ("sat" not in picks or "bf16" not in types)
+
+
+def _may_overflow(picks: Picks) -> bool:
+    target, source = (np.iinfo(value_dtype(picks[t])) for t in ("dtype", "atype"))
+    return "sat" not in picks or source.min < target.min or source.max > target.max
 
 
 def _narrows(picks: Picks) -> bool:
     """Whether the conversion needs a rounding mode: not every value of the source exists in the result."""
     dtype, atype = type_bits(picks["dtype"]), type_bits(picks["atype"])
-    return (dtype < atype or (dtype == atype and picks["dtype"] != picks["atype"])) and _fits_flush(picks)
+    return (dtype < atype or (dtype == atype and picks["dtype"] != picks["atype"])) and _fits(picks)
 
 
 def _keeps(picks: Picks) -> bool:
-    return not _narrows(picks) and _fits_flush(picks)
+    return _fits(picks) and not _narrows(picks)
 
 
 def _same(picks: Picks) -> bool:
-    return picks["dtype"] == picks["atype"] and _fits_flush(picks)
+    return picks["dtype"] == picks["atype"] and _fits(picks)
 
 
 _MOVABLE = "pred b16 b32 b64 u16 u32 u64 s16 s32 s64 f16 bf16 f16x2 bf16x2 f32 f64"
 
 FORMS: list[Form] = [
     *form("mov", ".type", _move, type=_MOVABLE),
-    *form("cvt", "{.sat}.dtype.atype", _between_integers, dtype=_INTEGERS, atype=_INTEGERS),
+    *form(
+        "cvt",
+        "{.sat}.dtype.atype",
+        _between_integers,
+        dtype=_INTEGERS,
+        atype=_INTEGERS,
+        accepts=_may_overflow,
+    ),
     *form("cvt", ".rnd{.ftz}{.sat}.dtype.atype", _integer_to_float, rnd=_MODES, dtype="f32", atype=_INTEGERS),
     *form("cvt", ".rnd{.sat}.dtype.atype", _integer_to_float, rnd=_MODES, dtype="f16 f64", atype=_INTEGERS),
     *form("cvt", ".rnd.dtype.atype", _integer_to_float, rnd=_MODES, dtype="bf16", atype=_INTEGERS),
@@ -245,7 +295,7 @@ FORMS: list[Form] = [
         irnd=_INTEGRAL,
         dtype=_INTEGERS,
         atype=_FLOATS,
-        accepts=_fits_flush,
+        accepts=_fits,
     ),
     *form(
         "cvt",

@@ -23,12 +23,14 @@ from ._semantics_rounding import (
     square_root_f32,
     square_root_f64,
 )
-from ._semantics_values import CANONICAL_NAN, flush_f32, pack_f32, pack_f64, words
+from ._semantics_values import flush_f32, pack_f32, pack_f64, words
 
 __all__ = ["FORMS", "choose_float", "on_f32", "saturate_f32"]
 
 _ZERO32 = np.float32(0)
 _ONE32 = np.float32(1)
+_TINY32 = np.finfo(np.float32).tiny
+_SIGN32 = np.uint32(1 << 31)
 
 
 def saturate_f32(values: Array) -> Array:
@@ -36,8 +38,18 @@ def saturate_f32(values: Array) -> Array:
     return np.where(values > 0, np.minimum(values, _ONE32), _ZERO32)
 
 
-def on_f32(compute: Callable[..., Array], operands: int, flush: bool, saturate: bool) -> LaneFunction:
-    """The register function of one on f32 values, with `.ftz` and `.sat` around it."""
+def on_f32(
+    compute: Callable[..., Array],
+    operands: int,
+    flush: bool,
+    saturate: bool,
+    toward_zero: Callable[..., Array] | None = None,
+) -> LaneFunction:
+    """The register function of one on f32 values, with `.ftz` and `.sat` around it.
+
+    The hardware flushes a result whose exact value is below the smallest normal, even if rounding would
+    bring it there; `toward_zero`, the same function rounded towards zero, tells those apart.
+    """
     if not flush and not saturate:
         if operands == 1:
             return lambda a: (pack_f32(compute(a.view(np.float32))),)
@@ -47,7 +59,11 @@ def on_f32(compute: Callable[..., Array], operands: int, flush: bool, saturate: 
     def run(*bits: Array) -> tuple[Array, ...]:
         if flush:
             bits = tuple(flush_f32(b) for b in bits)
-        values = compute(*[b.view(np.float32) for b in bits])
+        operands = [b.view(np.float32) for b in bits]
+        values = compute(*operands)
+        if flush and toward_zero is not None and np.count_nonzero(np.abs(values) == _TINY32):
+            below = (np.abs(values) == _TINY32) & (np.abs(toward_zero(*operands)) < _TINY32)
+            values = np.where(below, np.copysign(_ZERO32, values), values)
         result = pack_f32(saturate_f32(values) if saturate else values)
         return (flush_f32(result) if flush else result,)
 
@@ -89,25 +105,36 @@ def _compute(picks: Picks, wide: bool) -> tuple[Callable[..., Array], int]:
     return (lambda *values: rounded(*values, mode)), operands
 
 
-def _arithmetic_f32(picks: Picks) -> Operation:
+def _registers_f32(picks: Picks) -> tuple[LaneFunction, int]:
     compute, operands = _compute(picks, wide=False)
-    fn = on_f32(compute, operands, "ftz" in picks, "sat" in picks)
+    toward_zero, _ = _compute({**picks, "rnd": "rz"}, wide=False)
+    return on_f32(compute, operands, "ftz" in picks, "sat" in picks, toward_zero), operands
+
+
+def _arithmetic_f32(picks: Picks) -> Operation:
+    fn, operands = _registers_f32(picks)
     return Operation(fn, ("f32",) * operands, ("f32",))
 
 
 def _arithmetic_f32x2(picks: Picks) -> Operation:
-    compute, operands = _compute(picks, wide=False)
-    fn = words(on_f32(compute, operands, "ftz" in picks, False), operands)
-    return Operation(fn, ("f32x2",) * operands, ("f32x2",))
+    fn, operands = _registers_f32(picks)
+    return Operation(words(fn, operands), ("f32x2",) * operands, ("f32x2",))
 
 
 def _arithmetic_f64(picks: Picks) -> Operation:
     compute, operands = _compute(picks, wide=True)
 
     def run(*bits: Array) -> tuple[Array, ...]:
-        return (pack_f64(compute(*[b.view(np.float64) for b in bits])),)
+        values = [b.view(np.float64) for b in bits]
+        return (pack_f64(compute(*values), *values),)
 
-    return Operation(run, ("f64",) * operands, ("f64",))
+    def divide(a: Array, b: Array) -> tuple[Array, ...]:
+        # A routine on the hardware, which passes on the dividend's NaN first.
+        x, y = a.view(np.float64), b.view(np.float64)
+        return (pack_f64(compute(x, y), y, x),)
+
+    fn: LaneFunction = divide if picks["opcode"] == "div" else run
+    return Operation(fn, ("f64",) * operands, ("f64",))
 
 
 def _test_property(picks: Picks) -> Operation:
@@ -127,23 +154,23 @@ def _test_property(picks: Picks) -> Operation:
 
 
 def _sign_operation(picks: Picks) -> Operation:
-    """abs, neg and copysign on the sign bit; f32 NaN becomes canonical where the manual lets it."""
+    """abs and neg; NaN comes out canonical, in f64 quieted and with its sign."""
     ptx_type, flush = picks["type"], "ftz" in picks
-    wide = ptx_type == "f64"
-    sign = np.uint64(1 << 63) if wide else np.uint32(1 << 31)
+    change = np.abs if picks["opcode"] == "abs" else np.negative
+    if ptx_type == "f32":
+        return Operation(on_f32(change, 1, flush, False), ("f32",), ("f32",))
 
-    def absolute(a: Array) -> tuple[Array, ...]:
-        return ((flush_f32(a) if flush else a) & ~sign,)
+    def run(a: Array) -> tuple[Array, ...]:
+        values = a.view(np.float64)
+        return (pack_f64(change(values), values),)
 
-    def negated(a: Array) -> tuple[Array, ...]:
-        return ((flush_f32(a) if flush else a) ^ sign,)
+    return Operation(run, ("f64",), ("f64",))
 
-    def copied(a: Array, b: Array) -> tuple[Array, ...]:
-        return ((a & sign) | (b & ~sign),)
 
-    if picks["opcode"] == "copysign":
-        return Operation(copied, (ptx_type, ptx_type), (ptx_type,))
-    return Operation(absolute if picks["opcode"] == "abs" else negated, (ptx_type,), (ptx_type,))
+def _copy_sign(picks: Picks) -> Operation:
+    ptx_type = picks["type"]
+    sign = np.uint64(1 << 63) if ptx_type == "f64" else np.uint32(1 << 31)
+    return Operation(lambda a, b: ((a & sign) | (b & ~sign),), (ptx_type, ptx_type), (ptx_type,))
 
 
 def choose_float(largest: bool, nan: bool) -> Callable[[Array, Array], Array]:
@@ -166,33 +193,35 @@ def choose_float(largest: bool, nan: bool) -> Callable[[Array, Array], Array]:
 
 
 def _min_or_max(picks: Picks) -> Operation:
-    ptx_type, flush = picks["type"], "ftz" in picks
-    operands = 3 if picks["opcode"].endswith("3") else 2
+    flush, operands = "ftz" in picks, 3 if picks["opcode"].endswith("3") else 2
     choose = choose_float(picks["opcode"].startswith("max"), "NaN" in picks)
     xorsign, absolute = "xorsign" in picks, "abs" in picks
-    wide = ptx_type == "f64"
-    value: type[np.floating] = np.float64 if wide else np.float32
-    sign = np.uint64(1 << 63) if wide else np.uint32(1 << 31)
-    nan_bits = (np.uint64 if wide else np.uint32)(CANONICAL_NAN[ptx_type])
 
     def run(*bits: Array) -> tuple[Array, ...]:
         if flush:
             bits = tuple(flush_f32(b) for b in bits)
         signs = bits[0] ^ bits[1] if xorsign else None
         if absolute:
-            bits = tuple(b & ~sign for b in bits)
-        chosen = choose(bits[0].view(value), bits[1].view(value))
+            bits = tuple(b & ~_SIGN32 for b in bits)
+        chosen = choose(bits[0].view(np.float32), bits[1].view(np.float32))
         if operands == 3:
-            chosen = choose(chosen, bits[2].view(value))
-        result: Array = chosen.view(nan_bits.dtype)
-        nan = chosen != chosen
-        if np.count_nonzero(nan):
-            result = np.where(nan, nan_bits, result)
+            chosen = choose(chosen, bits[2].view(np.float32))
+        result = pack_f32(chosen)
         if signs is not None:
-            result = np.where(nan, result, result | (signs & sign))
+            result = np.where(chosen != chosen, result, result | (signs & _SIGN32))
         return (result,)
 
-    return Operation(run, (ptx_type,) * operands, (ptx_type,))
+    return Operation(run, ("f32",) * operands, ("f32",))
+
+
+def _min_or_max_f64(picks: Picks) -> Operation:
+    choose = choose_float(picks["opcode"] == "max", nan=False)
+
+    def run(a: Array, b: Array) -> tuple[Array, ...]:
+        x, y = a.view(np.float64), b.view(np.float64)
+        return (pack_f64(choose(x, y), x, y),)
+
+    return Operation(run, ("f64", "f64"), ("f64",))
 
 
 def _min_or_max_of_three(picks: Picks) -> Operation:
@@ -208,8 +237,8 @@ FORMS: list[Form] = [
     *form("fma", ".rnd{.ftz}{.sat}.f32", _arithmetic_f32, rnd=_MODES),
     *form("fma", ".rnd.f64", _arithmetic_f64, rnd=_MODES),
     *form("fma", ".rnd{.ftz}.f32x2", _arithmetic_f32x2, rnd=_MODES),
-    *form("mad", "{.rnd}{.ftz}{.sat}.f32", _arithmetic_f32, rnd=_MODES),
-    *form("mad", "{.rnd}.f64", _arithmetic_f64, rnd=_MODES),
+    *form("mad", ".rnd{.ftz}{.sat}.f32", _arithmetic_f32, rnd=_MODES),
+    *form("mad", ".rnd.f64", _arithmetic_f64, rnd=_MODES),
     *form("div rcp sqrt", ".rnd{.ftz}.f32", _arithmetic_f32, rnd=_MODES),
     *form("div rcp sqrt", ".rnd.f64", _arithmetic_f64, rnd=_MODES),
     *form(
@@ -220,10 +249,10 @@ FORMS: list[Form] = [
         type="f32 f64",
     ),
     *form("abs neg", "{.ftz}.type", _sign_operation, type="f32"),
-    *form("abs neg copysign", ".type", _sign_operation, type="f64"),
-    *form("copysign", ".type", _sign_operation, type="f32"),
+    *form("abs neg", ".type", _sign_operation, type="f64"),
+    *form("copysign", ".type", _copy_sign, type="f32 f64"),
     *form("min max", "{.ftz}{.NaN}.type", _min_or_max, type="f32", operands=2),
     *form("min max", "{.ftz}{.NaN}.xorsign.abs.type", _min_or_max, type="f32", operands=2),
-    *form("min max", ".type", _min_or_max, type="f64", operands=2),
+    *form("min max", ".f64", _min_or_max_f64, operands=2),
     *form("min max", "{.ftz}{.NaN}{.abs}.type", _min_or_max_of_three, type="f32", operands=3),
 ]

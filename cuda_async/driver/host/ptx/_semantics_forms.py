@@ -56,11 +56,15 @@ _WIDTHS: dict[str, int] = {
     "f32": 32,
     "tf32": 32,
     "f64": 64,
-    **dict.fromkeys(("f16x2", "bf16x2", "u16x2", "s16x2", "e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4"), 32),
+    **dict.fromkeys(
+        ("f16x2", "bf16x2", "u16x2", "s16x2", "u8x4", "s8x4", "e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4"), 32
+    ),
     **dict.fromkeys(("e4m3x2", "e5m2x2", "e2m3x2", "e3m2x2", "ue8m0x2", "s2f6x2", "e2m1x4"), 16),
     "e2m1x2": 8,
     "f32x2": 64,
 }
+
+_TYPES = frozenset(_WIDTHS) | {"u2", "s2", "u4", "s4"}
 
 
 class UnsupportedInstruction(CudaAsyncError):
@@ -180,14 +184,18 @@ class Form:
     def match(self, modifiers: tuple[str, ...]) -> Picks | None:
         """The modifiers by slot, or None where they do not fit this form."""
         left = list(modifiers)
+        types = [m for m in modifiers if m in _TYPES]
         picks: Picks = {}
         for slot in self.slots:
-            found = next((m for m in left if m in slot.choices), None)
+            candidates = types[:1] if slot.choices[0] in _TYPES else left
+            found = next((m for m in candidates if m in slot.choices), None)
             if found is None:
                 if slot.optional:
                     continue
                 return None
             left.remove(found)
+            if found in _TYPES:
+                types.remove(found)
             picks[slot.name] = found
         if left or (self.accepts is not None and not self.accepts(picks)):
             return None

@@ -43,32 +43,45 @@ def saturate_to(wide: Array, ptx_type: str) -> Array:
     return clamped.astype(value_dtype(ptx_type)).view(bits_dtype(ptx_type))
 
 
-def _halves(fn: Callable[[Array, Array], Array], dtype: type[np.generic]) -> LaneFunction:
-    """Apply a two-operand function to both 16-bit halves of 32-bit registers."""
+_PARTS: dict[str, np.dtype[Any]] = {
+    "u16x2": np.dtype(np.uint16),
+    "s16x2": np.dtype(np.int16),
+    "u8x4": np.dtype(np.uint8),
+    "s8x4": np.dtype(np.int8),
+}
 
-    def run(a: Array, b: Array) -> tuple[Array, ...]:
-        a, b = same_lanes(a, b)
-        return (fn(a.view(dtype), b.view(dtype)).view(np.uint32),)
+
+def _on_parts(fn: Callable[..., Array], ptx_type: str, operands: int) -> Operation:
+    """A function of small integers applied to the parts packed in 32-bit registers."""
+    part = _PARTS[ptx_type]
+
+    def run(*registers: Array) -> tuple[Array, ...]:
+        return (fn(*[r.view(part) for r in same_lanes(*registers)]).view(np.uint32),)
+
+    return _uniform(run, ptx_type, operands)
+
+
+def _saturating(ufunc: Callable[..., Array], value: np.dtype[Any]) -> Callable[[Array, Array], Array]:
+    """A sum or difference of integers of at most 32 bits, clamped to their type."""
+    limits = np.iinfo(value)
+
+    def run(x: Array, y: Array) -> Array:
+        exact = ufunc(x.astype(np.int64), y)
+        return np.minimum(np.maximum(exact, limits.min), limits.max).astype(value)
 
     return run
 
 
 def _add_or_subtract(picks: Picks) -> Operation:
     ptx_type = picks["type"]
-    ufunc: Callable[[Array, Array], Array] = np.add if picks["opcode"] == "add" else np.subtract
-    if ptx_type.endswith("x2"):
-        return _uniform(_halves(ufunc, np.uint16), ptx_type, 2)
-    return _uniform(lambda a, b: (ufunc(a, b),), ptx_type, 2)
-
-
-def _add_or_subtract_saturating(picks: Picks) -> Operation:
-    ufunc = np.add if picks["opcode"] == "add" else np.subtract
-
-    def run(a: Array, b: Array) -> tuple[Array, ...]:
-        exact = ufunc(a.view(np.int32).astype(np.int64), b.view(np.int32))
-        return (saturate_to(exact, "s32"),)
-
-    return _uniform(run, "s32", 2)
+    ufunc: Callable[..., Array] = np.add if picks["opcode"] == "add" else np.subtract
+    if ptx_type in _PARTS:
+        return _on_parts(_saturating(ufunc, _PARTS[ptx_type]) if "sat" in picks else ufunc, ptx_type, 2)
+    if "sat" not in picks:
+        return _uniform(lambda a, b: (ufunc(a, b),), ptx_type, 2)
+    value, dtype = value_dtype(ptx_type), bits_dtype(ptx_type)
+    clamped = _saturating(ufunc, value)
+    return _uniform(lambda a, b: (clamped(a.view(value), b.view(value)).view(dtype),), ptx_type, 2)
 
 
 def low_product(a: Array, b: Array) -> Array:
@@ -198,20 +211,21 @@ def _divide(picks: Picks) -> Operation:
 
 
 def _remainder(picks: Picks) -> Operation:
-    """Remainder with the dividend's sign; the dividend itself where the divisor is zero."""
+    """Remainder with the dividend's sign; all ones where the divisor is zero, as the hardware gives."""
     value, dtype = value_dtype(picks["type"]), bits_dtype(picks["type"])
+    ones = dtype.type(np.iinfo(dtype).max)
 
     def unsigned(a: Array, b: Array) -> Array:
         zero = b == 0
         if np.count_nonzero(zero):
             remainder: Array = a % np.where(zero, dtype.type(1), b)
-            return np.where(zero, a, remainder)
+            return np.where(zero, ones, remainder)
         remainder = a % b
         return remainder
 
     def signed(a: Array, b: Array) -> Array:
         remainder = unsigned(_magnitude(a, value), _magnitude(b, value))
-        return np.where(a.view(value) < 0, np.negative(remainder), remainder)
+        return np.where((a.view(value) < 0) & (b != 0), np.negative(remainder), remainder)
 
     rest = signed if is_signed(picks["type"]) else unsigned
     return _uniform(lambda a, b: (rest(a, b),), picks["type"], 2)
@@ -223,6 +237,8 @@ def _absolute(picks: Picks) -> Operation:
 
 
 def _negate(picks: Picks) -> Operation:
+    if picks["type"] in _PARTS:
+        return _on_parts(np.negative, picks["type"], 1)
     return _uniform(lambda a: (np.negative(a),), picks["type"], 1)
 
 
@@ -234,8 +250,8 @@ def _min_or_max(picks: Picks) -> Operation:
         chosen = ufunc(x, y)
         return np.maximum(chosen, 0) if relu else chosen
 
-    if ptx_type.endswith("x2"):
-        return _uniform(_halves(choose, np.int16 if ptx_type == "s16x2" else np.uint16), ptx_type, 2)
+    if ptx_type in _PARTS:
+        return _on_parts(choose, ptx_type, 2)
     value, dtype = value_dtype(ptx_type), bits_dtype(ptx_type)
     return _uniform(lambda a, b: (choose(a.view(value), b.view(value)).view(dtype),), ptx_type, 2)
 
@@ -309,8 +325,10 @@ _SIGNED = "s16 s32 s64"
 _CARRY = "u32 s32 u64 s64"
 
 FORMS: list[Form] = [
-    *form("add sub", ".type", _add_or_subtract, type=f"{_ALL} u16x2 s16x2"),
-    *form("add sub", ".sat.s32", _add_or_subtract_saturating),
+    *form("add", ".type", _add_or_subtract, type=f"{_ALL} u16x2 s16x2 u8x4 s8x4"),
+    *form("add", ".sat.type", _add_or_subtract, type="s32 u32 u16x2 s16x2 u8x4 s8x4"),
+    *form("sub", ".type", _add_or_subtract, type=f"{_ALL} u8x4 s8x4"),
+    *form("sub", ".sat.type", _add_or_subtract, type="s32 u8x4 s8x4"),
     *form("mul", ".mode.type", _multiply, mode="lo hi", type=_ALL),
     *form("mul", ".mode.type", _multiply, mode="wide", type="u16 s16 u32 s32"),
     *form("mad", ".mode.type", _multiply_add, mode="lo hi", type=_ALL),
@@ -322,9 +340,9 @@ FORMS: list[Form] = [
     *form("div", ".type", _divide, type=_ALL),
     *form("rem", ".type", _remainder, type=_ALL),
     *form("abs", ".type", _absolute, type=_SIGNED),
-    *form("neg", ".type", _negate, type=_SIGNED),
-    *form("min max", ".type", _min_or_max, type=f"{_ALL} u16x2 s16x2"),
-    *form("min max", ".relu.type", _min_or_max, type="s32 s16x2"),
+    *form("neg", ".type", _negate, type=f"{_SIGNED} s8x4"),
+    *form("min max", ".type", _min_or_max, type=f"{_ALL} u16x2 s16x2 u8x4 s8x4"),
+    *form("min max", ".relu.type", _min_or_max, type="s32 s16x2 s8x4"),
     *form("dp4a", ".atype.btype", _dot_product, atype="u32 s32", btype="u32 s32"),
     *form("dp2a", ".mode.atype.btype", _dot_product, mode="lo hi", atype="u32 s32", btype="u32 s32"),
     *form("add sub", ".cc.type", _carrying, type=_CARRY),

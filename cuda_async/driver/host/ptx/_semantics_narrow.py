@@ -12,9 +12,9 @@ from functools import cache
 
 import numpy as np
 
-from ._semantics_convert import to_f64
+from ._semantics_convert import finite_bits, to_f64
 from ._semantics_forms import Array, Form, Operation, Picks, bits_dtype, form
-from ._semantics_half import f32_to_bf16, f32_to_f16
+from ._semantics_half import HALVES, f32_to_bf16, f32_to_f16
 from ._semantics_integer import saturate_to
 from ._semantics_softfloat import FORMATS, Format, narrow_exact
 from ._semantics_values import bf16_to_f32, f16_to_f32
@@ -73,13 +73,12 @@ def _to_two_halves(picks: Picks) -> Operation:
 
 
 def _to_tf32(picks: Picks) -> Operation:
-    """tf32: an f32 whose last 13 bits are zero."""
+    """tf32: an f32 whose last 13 bits are zero, in NaN too (0x7fffe000)."""
     narrower = _narrower("tf32", picks["rnd"], "relu" in picks, "satfinite" in picks)
 
     def run(a: Array) -> tuple[Array, ...]:
         bits = (narrower(to_f64(a, "f32")) << np.uint64(13)).astype(np.uint32)
-        nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
-        return (np.where(nan, np.uint32(0x7FFFFFFF), bits),)
+        return (bits,)
 
     return Operation(run, ("f32",), ("b32",))
 
@@ -136,11 +135,11 @@ def _to_four_narrow(picks: Picks) -> Operation:
 
 
 @cache
-def _decoded(name: str, relu: bool) -> Array:
-    """The f16 bits of every pattern of a narrow format."""
+def _decoded(name: str, target: str, relu: bool, finite: bool) -> Array:
+    """The f16 or bf16 bits of every pattern of a narrow format."""
     fmt = FORMATS[name]
     sign = 1 << fmt.sign_bit
-    table = np.zeros(256, np.float64)
+    table = np.zeros(256, np.float32)
     for pattern in range(256):
         magnitude = pattern & (sign - 1)
         field, fraction = magnitude >> fmt.fraction_bits, magnitude & ((1 << fmt.fraction_bits) - 1)
@@ -150,24 +149,26 @@ def _decoded(name: str, relu: bool) -> Array:
             value = np.inf if magnitude == fmt.infinity else np.nan
         value = -value if pattern & sign else value
         table[pattern] = 0.0 if relu and value <= 0 else value
-    bits = f32_to_f16(table)
+    bits = HALVES[target].from_f32(table)
+    if finite:
+        bits = finite_bits(bits, target)
     bits.flags.writeable = False
     return bits
 
 
 def _from_two_narrow(picks: Picks) -> Operation:
-    atype = picks["atype"]
-    name = atype.removesuffix("x2")
-    place = _place_bits(name)
+    """Exact: f16 and bf16 hold every narrow value."""
+    atype, dtype = picks["atype"], picks["dtype"]
+    name, target = atype.removesuffix("x2"), dtype.removesuffix("x2")
+    place, relu, finite = _place_bits(name), "relu" in picks, "satfinite" in picks
     mask = (1 << place) - 1
-    relu = "relu" in picks
 
     def run(a: Array) -> tuple[Array, ...]:
-        table = _decoded(name, relu)
+        table = _decoded(name, target, relu, finite)
         high, low = table[(a >> place) & mask], table[a & mask]
         return ((high.astype(np.uint32) << np.uint32(16)) | low,)
 
-    return Operation(run, (atype,), ("f16x2",))
+    return Operation(run, (atype,), (dtype,))
 
 
 def _to_two_exponents(picks: Picks) -> Operation:
@@ -250,7 +251,14 @@ FORMS: list[Form] = [
     *form("cvt", ".rnd{.satfinite}{.relu}.tf32.f32", _to_tf32, rnd="rn rz"),
     *form("cvt", ".rn.satfinite{.relu}.dtype.atype", _to_two_narrow, dtype=_EIGHT, atype="f32 f16x2 bf16x2"),
     *form("cvt", ".rn.satfinite{.relu}.dtype.atype", _to_two_narrow, dtype=_SMALL, atype="f32 f16x2 bf16x2"),
-    *form("cvt", ".rn{.relu}.f16x2.atype", _from_two_narrow, atype=f"{_EIGHT} {_SMALL}"),
+    *form("cvt", ".rn{.relu}.dtype.atype", _from_two_narrow, dtype="f16x2", atype=f"{_EIGHT} {_SMALL}"),
+    *form(
+        "cvt",
+        ".rn{.satfinite}{.relu}.dtype.atype",
+        _from_two_narrow,
+        dtype="bf16x2",
+        atype=f"{_EIGHT} {_SMALL}",
+    ),
     *form(
         "cvt",
         ".rs{.relu}.satfinite.dtype.f32",

@@ -186,10 +186,8 @@ def fma_f64(a: Array, b: Array, c: Array, mode: str) -> Array:
     plain = product + c
     result = np.where(result == 0, plain, result)
     size = np.abs(product)
-    fits = (size > 2.0**-960) & (size < 2.0**1000) & (np.abs(c) < 2.0**1000)
-    fits = (fits & (np.abs(a) < 2.0**990) & (np.abs(b) < 2.0**990)) | (
-        ((a == 0) | (b == 0)) & (np.abs(c) < 2.0**1000) & (product == 0)
-    )
+    fits = ((size > 2.0**-960) & (size < 2.0**1000)) | (a == 0) | (b == 0)
+    fits = fits & (np.abs(a) < 2.0**990) & (np.abs(b) < 2.0**990) & (np.abs(c) < 2.0**1000)
     if np.count_nonzero(fits) != fits.size:
         a, b, c = np.broadcast_arrays(a, b, c)
         rare = ~fits

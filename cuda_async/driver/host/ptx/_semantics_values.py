@@ -1,36 +1,31 @@
 """Bits to floating-point values and back: NaN patterns, flushing of subnormals, packed halves.
 
-NaN: an f32 result that is NaN is 0x7fffffff, an f16 or bf16 one 0x7fff, as the hardware gives; f64 keeps
-what the host's arithmetic gives, which like the GPU's is a quieted operand. `.ftz` turns subnormal f32
-inputs and results into zeros of the same sign.
+NaN, as the hardware gives it (seen on an H100): an f32 result that is NaN is 0x7fffffff, an f16 or bf16
+one 0x7fff. f64 passes the last NaN operand on, quieted, and makes 0xfff8000000000000 where there is none.
+`.ftz` turns subnormal f32 inputs and results into zeros of the same sign.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 
 from ._semantics_forms import Array, LaneFunction, same_lanes
 
 __all__ = [
-    "CANONICAL_NAN",
     "bf16_to_f32",
     "f16_to_f32",
     "flush_f32",
     "halves",
     "pack_f32",
     "pack_f64",
-    "unpack_f32",
-    "unpack_f64",
     "words",
 ]
-
-CANONICAL_NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0x7FF8000000000000}
 
 _EXPONENT = np.uint32(0x7F800000)
 _SIGN = np.uint32(0x80000000)
 _NAN32 = np.uint32(0x7FFFFFFF)
+_NEW_NAN64 = np.uint64(0xFFF8000000000000)
+_QUIET64 = np.uint64(1 << 51)
 
 
 def flush_f32(bits: Array) -> Array:
@@ -39,16 +34,6 @@ def flush_f32(bits: Array) -> Array:
     if not np.count_nonzero(small):
         return bits
     return np.where(small, bits & _SIGN, bits)
-
-
-def unpack_f32(bits: Array) -> Array:
-    """The f32 values of a register."""
-    return bits.view(np.float32)
-
-
-def unpack_f64(bits: Array) -> Array:
-    """The f64 values of a register."""
-    return bits.view(np.float64)
 
 
 def pack_f32(values: Array) -> Array:
@@ -60,9 +45,16 @@ def pack_f32(values: Array) -> Array:
     return bits
 
 
-def pack_f64(values: Array) -> Array:
-    """Bits of f64 values."""
-    return values.view(np.uint64)
+def pack_f64(values: Array, *operands: Array) -> Array:
+    """Bits of f64 values computed from f64 operands; of NaN operands the last is passed on."""
+    bits: Array = values.view(np.uint64)
+    nan = values != values
+    if np.count_nonzero(nan):
+        payload: Array = np.full(1, _NEW_NAN64)
+        for operand in operands:
+            payload = np.where(operand != operand, operand.view(np.uint64) | _QUIET64, payload)
+        bits = np.where(nan, payload, bits)
+    return bits
 
 
 def f16_to_f32(bits: Array) -> Array:
@@ -93,6 +85,3 @@ def halves(fn: LaneFunction, operands: int) -> LaneFunction:
 def words(fn: LaneFunction, operands: int) -> LaneFunction:
     """A function of 32-bit registers applied to both halves of 64-bit registers (`.f32x2`)."""
     return _split(fn, np.uint32, np.uint64, operands)
-
-
-FlushFunction = Callable[[Array], Array]
