@@ -54,6 +54,7 @@ _SUFFIX = ".entry"
 _TEMPORARY = ".tmp-"
 _TEMPORARY_AGE_S = 3600.0
 _FILL_AFTER_EVICTION = 0.8
+_SCANS_PER_FILL = 16
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
@@ -117,7 +118,9 @@ class DiskCache:
         self._base, self._reason = _base_folder(folder)
         self._root: Path | None = None
         self._size_bytes: int | None = None
-        """Estimate: what the last scan found plus what this process stored since."""
+        """What the last scan found; None before the first."""
+        self._added_bytes = 0
+        """What this process stored since."""
         self._counts = dict.fromkeys(("hits", "misses", "stored", "damaged", "evicted", "failures"), 0)
 
     def get(self, key: bytes) -> bytes | None:
@@ -228,10 +231,15 @@ class DiskCache:
     def _grow(self, root: Path, added_bytes: int) -> None:
         """Count what was added, and evict when it is too much."""
         with self._lock:
-            if self._size_bytes is not None:
-                self._size_bytes += added_bytes
-                if self._size_bytes <= self.max_bytes:
-                    return
+            self._added_bytes += added_bytes
+            # Others add too: look again long before this process alone could have filled the folder.
+            if (
+                self._size_bytes is not None
+                and self._added_bytes <= self.max_bytes // _SCANS_PER_FILL
+                and self._size_bytes + self._added_bytes <= self.max_bytes
+            ):
+                return
+            self._added_bytes = 0
         files = sorted(_files(root))
         total = sum(file.size_bytes for file in files)
         if total > self.max_bytes:

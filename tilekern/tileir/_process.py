@@ -12,9 +12,14 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
 
 __all__ = ["Finished", "run_tool"]
 
+_REST_S = 5.0
 _UNSET = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
 
 
@@ -52,12 +57,22 @@ def run_tool(command: Sequence[str | Path], folder: Path, timeout_s: float) -> F
             exit_code: int | None = process.returncode
         except subprocess.TimeoutExpired:
             _kill_group(process.pid)
-            out, err = process.communicate()
+            out, err = _rest(process)
             exit_code = None
         except BaseException:  # an interrupt must not leave the tool running
             _kill_group(process.pid)
             raise
     return Finished(exit_code, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+def _rest(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """What a killed tool had printed; nothing if a process that left its group still holds the pipes."""
+    import subprocess
+
+    try:
+        return process.communicate(timeout=_REST_S)
+    except subprocess.TimeoutExpired:
+        return b"", b""
 
 
 def _kill_group(leader: int) -> None:
