@@ -50,6 +50,8 @@ class Assembly:
     """Empty unless asked for."""
     remarks_text: str
     """The remarks as printed."""
+    log: str
+    """What it printed on stderr, the warnings included."""
 
 
 def assemble(
@@ -104,6 +106,7 @@ def assemble(
         parse_remarks(finished.stderr),
         parse_remarks(finished.stdout) if remarks else (),
         finished.stdout if remarks else "",
+        finished.stderr,
     )
 
 

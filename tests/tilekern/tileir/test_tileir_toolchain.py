@@ -195,6 +195,16 @@ def test_output_and_options_reach_their_places(stand_in: Callable[..., Path]) ->
     assert not Path(folder).exists()
 
 
+def test_warnings_do_not_fail_a_compilation(stand_in: Callable[..., Path]) -> None:
+    stand_in("echo 'warning[]: High register usage' >&2; echo 'and more' >&2; echo code > module.cubin")
+    assembly = assemble(vector_add())
+    assert assembly.cubin == b"code\n"
+    assert [(warning.kind, warning.title) for warning in assembly.warnings] == [
+        ("warning", "High register usage")
+    ]
+    assert assembly.log.endswith("and more\n")
+
+
 def test_folder_of_a_run_is_private(stand_in: Callable[..., Path]) -> None:
     stand_in("stat -c %a . > module.cubin")
     assert stat.S_IMODE(int(assemble(vector_add()).cubin, 8)) == 0o700
