@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ._tensor import Tensor
+from ._tensor import Tensor
 
 __all__ = ["Mut", "Read", "mut", "read"]
 
@@ -34,20 +31,18 @@ class Mut:
         return f"mut({self.tensor!r})"
 
 
-def _checked(tensor: object, name: str) -> Tensor:
-    from ._tensor import Tensor
-
-    if not isinstance(tensor, Tensor):
-        raise TypeError(
-            f"{name}() takes a Tensor, got {type(tensor).__name__}; "
-            "await a DeviceOp first (or use .then), and bring an array over with from_host()"
-        )
-    return tensor
+def _refuse(tensor: object, name: str) -> TypeError:
+    return TypeError(
+        f"{name}() takes a Tensor, got {type(tensor).__name__}; "
+        "await a DeviceOp first (or use .then), and bring an array over with from_host()"
+    )
 
 
 def read(tensor: Tensor) -> Read:
     """Pass `tensor` to a kernel that only reads it; other launches may read it at the same time."""
-    return Read(_checked(tensor, "read"))
+    if type(tensor) is not Tensor:
+        raise _refuse(tensor, "read")
+    return Read(tensor)
 
 
 def mut(tensor: Tensor) -> Mut:
@@ -55,4 +50,6 @@ def mut(tensor: Tensor) -> Mut:
 
     That the kernel's own threads do not write over each other is the kernel's business.
     """
-    return Mut(_checked(tensor, "mut"))
+    if type(tensor) is not Tensor:
+        raise _refuse(tensor, "mut")
+    return Mut(tensor)

@@ -7,7 +7,7 @@ still be on their way; await an operation (`to_host`) to look at them.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from ..errors import AliasError
 from . import _layout
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Tensor"]
 
 
+@final
 class Tensor:
     """An N-d array of one element type in device memory; a view when it shares its buffer.
 

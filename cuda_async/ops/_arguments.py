@@ -12,21 +12,30 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..driver import ParameterInfo, ParameterKind
 from ..memory import Mut, Read, Tensor
+from ._context import check_operand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ADDRESS", "INT", "MUT", "OTHER", "READ", "LaunchPlan", "make_plan", "parse_signature"]
+    from ..scheduling import Device
+
+__all__ = ["LaunchPlan", "make_plan", "parse_signature", "write_launch", "write_unpack"]
 
 READ, MUT, INT, ADDRESS, OTHER = range(5)
 """What to do with an argument: a tensor to read, a tensor to write, a range-checked int, an int where the kernel is
 known to take an address, anything else (converted)."""
+
+Unpack = Callable[[Any, Any], tuple[Any, Any, Any, Any]]
+LaunchFunction = Callable[[Any, Any, Any], Any]
+Step = tuple[int, int, int, Any, str]
+"""(code, low, high, mask or converter, description) of one argument."""
 
 SIGNATURE_SIZES = {
     "ptr": 8,
@@ -53,42 +62,172 @@ def parse_signature(signature: Sequence[str]) -> tuple[str, ...]:
 
 
 class LaunchPlan:
-    """How to pack arguments of given types for one kernel.
+    """How to launch one loaded kernel with arguments of given types.
 
     Attributes:
-        struct: the layout of the whole block. steps: per argument (code, low, high, mask or converter, name).
+        struct: the layout of the whole block.
+        steps: per argument (code, low, high, mask or converter, description).
         has_addresses: an int is passed where the kernel is known to take an address.
     """
 
-    __slots__ = ("has_addresses", "kernel", "steps", "struct")
-
-    def __init__(
-        self,
-        kernel: str,
-        layout: struct.Struct,
-        steps: list[tuple[int, int, int, Any, str]],
-        has_addresses: bool,
-    ) -> None:
+    def __init__(self, kernel: str, layout: struct.Struct, steps: list[Step]) -> None:
         self.kernel = kernel
         self.struct = layout
         self.steps = steps
-        self.has_addresses = has_addresses
+        self.has_addresses = any(step[0] == ADDRESS for step in steps)
 
-    def overflow(self, value: int, low: int, high: int, name: str) -> OverflowError:
-        """The error for an int that does not fit."""
+    def overflow(self, index: int, value: int) -> OverflowError:
+        """The error for an int that does not fit argument `index`."""
+        _, low, high, _, name = self.steps[index]
         return OverflowError(f"{self.kernel}: {name} takes {low} to {high}, got {value}")
+
+    def check_tensor(self, index: int, tensor: Tensor, device: Device) -> None:
+        """Raise what is wrong with the tensor given for argument `index`."""
+        check_operand(tensor, device, f"{self.kernel}: {self.steps[index][4]}")
 
     def pack_values(self, values: Sequence[Any]) -> list[Any]:
         """Plain numbers, checked and ready for the layout."""
         packed = []
-        for (code, low, high, extra, name), value in zip(self.steps, values):
+        for i, ((code, low, high, extra, _), value) in enumerate(zip(self.steps, values)):
             if code == OTHER:
                 packed.append(extra(value))
             else:
                 if not low <= value <= high:
-                    raise self.overflow(value, low, high, name)
+                    raise self.overflow(i, value)
                 packed.append(value & extra)
         return packed
+
+
+def write_unpack(plan: LaunchPlan) -> Unpack:
+    """Write the function (args, device) -> (values, outputs, read buffers, written buffers) for these types."""
+    code = _Lines(plan)
+    if plan.steps:
+        code.lines.append(f"{several([f'a{i}' for i in range(len(plan.steps))])} = args")
+    code.check()
+    unpack: Unpack = code.function(
+        "unpack(args, device)",
+        f"return {code.values}, {code.outputs}, {several(code.reads)}, {several(code.writes)}",
+    )
+    return unpack
+
+
+def write_launch(plan: LaunchPlan, types: Sequence[type], names: dict[str, Any]) -> LaunchFunction:
+    """Write the function (args, ctx, config) -> outputs that checks, orders, packs and launches.
+
+    It does what `unpack`, `order_uses` and `Driver.launch` do one after the other, without the tuples and calls
+    between them, which cost as much as the launch itself. Given arguments of other types, or another config than the
+    one checked last, it hands over to `launch_anew`. `names` holds what it refers to: `loaded`, `driver`, `handle`,
+    `arguments`, `buffer`, `launch_anew`, `order_read`, `order_write`, `check_aliases`.
+    """
+    code = _Lines(plan)
+    code.names.update(names, pack_into=plan.struct.pack_into)
+    for i, cls in enumerate(types):
+        code.names[f"type{i}"] = cls
+    count = len(types)
+    code.lines += [
+        f"if config != loaded.last_config or len(args) != {count}: return launch_anew(args, ctx, config)",
+        *([f"{several([f'a{i}' for i in range(count)])} = args"] if count else []),
+        *(
+            [
+                f"if {' or '.join(f'type(a{i}) is not type{i}' for i in range(count))}: "
+                "return launch_anew(args, ctx, config)"
+            ]
+            if count
+            else []
+        ),
+        "device = ctx.device",
+    ]
+    code.check()
+    pairs = [f"{w} is {o}" for n, w in enumerate(code.writes) for o in (*code.writes[n + 1 :], *code.reads)]
+    if len(code.reads) + len(code.writes) > 1:
+        # Borrowed memory may come in through two buffers.
+        pairs += [f"{w}.retained_on_use" for w in code.writes]
+    if pairs:
+        code.lines.append(f"if {' or '.join(pairs)}: check_aliases(loaded, args, ())")
+    body = ["number = stream._next"]
+    for buffer in code.reads:
+        body += [
+            f"usage = {buffer}.usage",
+            f"if usage.read_stream is stream is usage.write_stream and not {buffer}.retained_on_use: "
+            "usage.read_number = number",
+            f"else: order_read(stream, {buffer})",
+        ]
+    for buffer in code.writes:
+        body += [
+            f"usage = {buffer}.usage",
+            f"if usage.write_stream is stream and usage.read_stream is None and not {buffer}.retained_on_use: "
+            "usage.write_number = number",
+            f"else: order_write(stream, {buffer})",
+        ]
+    body += [
+        "stream._dirty = True",
+        f"pack_into(buffer, 0, {', '.join(code.value_list)})",
+        "driver.launch(handle, grid, block, shared_bytes, stream.handle, arguments)",
+        "stream._retained.append(loaded)",
+    ]
+    code.lines += [
+        "grid, block, shared_bytes = config",
+        "stream = ctx.stream",
+        "device._acquire()",
+        "try:",
+        *(f"    {line}" for line in body),
+        "finally: device._release()",
+    ]
+    launch: LaunchFunction = code.function("launch(args, ctx, config)", f"return {code.outputs}")
+    return launch
+
+
+def several(items: Sequence[str]) -> str:
+    """The source of a tuple."""
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+
+class _Lines:
+    """The source of a function over arguments of known types."""
+
+    def __init__(self, plan: LaunchPlan) -> None:
+        self.plan = plan
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {"plan": plan}
+        self.value_list: list[str] = []
+        self.output_list: list[str] = []
+        self.reads: list[str] = []
+        self.writes: list[str] = []
+
+    @property
+    def values(self) -> str:
+        return several(self.value_list)
+
+    @property
+    def outputs(self) -> str:
+        return several(self.output_list)
+
+    def check(self) -> None:
+        """Lines that check each argument `a0`, `a1`, ... and name its value, output and buffer."""
+        for i, (code, low, high, extra, _) in enumerate(self.plan.steps):
+            if code in (READ, MUT):
+                self.lines += [
+                    f"t{i} = a{i}.tensor",
+                    f"b{i} = t{i}._buffer",
+                    f"if b{i}.device is not device or b{i}.address < 0: plan.check_tensor({i}, t{i}, device)",
+                ]
+                self.value_list.append(f"t{i}._address")
+                self.output_list.append(f"t{i}")
+                (self.reads if code == READ else self.writes).append(f"b{i}")
+                continue
+            self.output_list.append(f"a{i}")
+            if code == OTHER:
+                self.names[f"convert{i}"] = extra
+                self.lines.append(f"v{i} = convert{i}(a{i})")
+                self.value_list.append(f"v{i}")
+            else:
+                self.lines.append(f"if not {low} <= a{i} <= {high}: raise plan.overflow({i}, a{i})")
+                self.value_list.append(f"a{i} & {extra}" if low < 0 else f"a{i}")
+
+    def function(self, signature: str, last: str) -> Any:
+        source = f"def {signature}:\n    " + "\n    ".join([*self.lines, last])
+        exec(compile(source, f"<launch of {self.plan.kernel}>", "exec"), self.names)
+        return self.names[signature.partition("(")[0]]
 
 
 def make_plan(
@@ -131,8 +270,7 @@ def make_plan(
         steps.append(step)
         layout.append(code)
         position = parameter.offset_bytes + parameter.size_bytes
-    addresses = any(step[0] == ADDRESS for step in steps)
-    return LaunchPlan(kernel, struct.Struct("".join(layout)), steps, addresses)
+    return LaunchPlan(kernel, struct.Struct("".join(layout)), steps)
 
 
 def _describe(parameter: ParameterInfo, exact: str | None) -> str:
@@ -152,7 +290,7 @@ def _describe(parameter: ParameterInfo, exact: str | None) -> str:
 
 def _argument_step(
     kernel: str, index: int, parameter: ParameterInfo, exact: str | None, cls: type, expected: str
-) -> tuple[tuple[int, int, int, Any, str], str]:
+) -> tuple[Step, str]:
     """((code, low, high, extra, name), struct format) for one argument."""
     size = parameter.size_bytes
     kind = parameter.kind
@@ -192,7 +330,7 @@ def _argument_step(
     raise refuse("kernels take read(tensor), mut(tensor), numbers, NumPy scalars and ctypes values")
 
 
-def _bytes_step(size: int, name: str, cls: type, refuse: Any) -> tuple[tuple[int, int, int, Any, str], str]:
+def _bytes_step(size: int, name: str, cls: type, refuse: Any) -> tuple[Step, str]:
     """A typed value: passed bit for bit; its own size must be the parameter's."""
     fixed = None
     if issubclass(cls, np.generic) and cls is not np.void:
@@ -213,7 +351,7 @@ def _bytes_step(size: int, name: str, cls: type, refuse: Any) -> tuple[tuple[int
 
 def _int_step(
     size: int, kind: ParameterKind, exact: str | None, name: str, cls: type, refuse: Any
-) -> tuple[tuple[int, int, int, Any, str], str]:
+) -> tuple[Step, str]:
     if exact in ("f16", "f32", "f64") or (exact is None and kind is ParameterKind.FLOAT):
         return (OTHER, 0, 0, _float_converter("", name, size), name), _FLOAT_FORMAT[size]
     if exact == "ptr" or kind is ParameterKind.POINTER:

@@ -104,7 +104,10 @@ class Then(_OnSource[U]):
             return None
         op = self._f(value)
         if isinstance(op, DeviceOp):
-            return op._take()
+            if op._consumed:
+                op._take()
+            op._consumed = True
+            return op
         return _next_op(op, self._f, "then")
 
 

@@ -21,12 +21,9 @@ def check_operand(tensor: object, device: Device, what: str) -> Buffer:
     Raises:
         TypeError: no tensor. ContextError: another device. ClosedError: freed.
     """
-    if type(tensor) is not Tensor:
-        if isinstance(tensor, Tensor):
-            pass
-        else:
-            hint = "bring it over with from_host()" if hasattr(tensor, "__array__") else "pass a Tensor"
-            raise TypeError(f"{what} is a {type(tensor).__name__}, expected a tensor on {device}; {hint}")
+    if not isinstance(tensor, Tensor):
+        hint = "bring it over with from_host()" if hasattr(tensor, "__array__") else "pass a Tensor"
+        raise TypeError(f"{what} is a {type(tensor).__name__}, expected a tensor on {device}; {hint}")
     buffer = tensor._buffer
     if buffer.device is not device:
         raise ContextError(

@@ -35,6 +35,7 @@ from ..scheduling import (
     wait_for_submission,
 )
 from ._context import ExecutionContext
+from ._unprepared import UNPREPARED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -256,6 +257,7 @@ class Execution:
         frames = self.frames
         while True:
             if op is not None:
+                ctx = self.ctx
                 if op._composite:
                     op = op._enter(self)
                     if op is not None:
@@ -264,16 +266,19 @@ class Execution:
                         self._op = None
                         return False
                     value = self.value
+                elif op._reports_unprepared:
+                    self.enqueued = True
+                    value = op.execute(ctx)
+                    if value is UNPREPARED:
+                        return self._prepare(op)
                 else:
-                    ctx = self.ctx
                     if op.needs_prepare(ctx) and self._expect_prepared is not op:
-                        self._op = self._expect_prepared = op
-                        self.block = _WorkerBlock(functools.partial(op.prepare, ctx))
-                        return False
+                        return self._prepare(op)
                     if op._enqueues:
                         self.enqueued = True
                     if op._yields_host_data:
                         self.host_pending = True
+                    self._expect_prepared = None
                     value = op.execute(ctx)
                     if ctx._touched:
                         ctx._settle()
@@ -287,6 +292,12 @@ class Execution:
                     self._op = None
                     return False
                 value = self.value
+
+    def _prepare(self, op: DeviceOp[Any]) -> bool:
+        """Stop until the operation is prepared."""
+        self._op = self._expect_prepared = op
+        self.block = _WorkerBlock(functools.partial(op.prepare, self.ctx))
+        return False
 
     def wait_for_host_data(self, frame: Any, value: Any) -> bool:
         """True when `value` holds host data in flight: `frame` will get it again once it has arrived."""
@@ -309,9 +320,8 @@ class Execution:
             return None
         stream = self.ctx.stream
         device = self.ctx.device
-        driver = device.driver
-        driver.bind()
         try:
+            device.driver.bind()
             with device._lock:
                 return stream._record()
         except DeviceLostError as lost:

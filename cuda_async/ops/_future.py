@@ -60,7 +60,7 @@ class DeviceFuture(Generic[T]):
 
     _lock: threading.Lock
     _state: State
-    _execution: Execution
+    _execution: Execution | None  # None once everything is enqueued: it holds operations and their operands
     _submission: Submission | None
     _value: Any  # a T, once enqueued
     _error: BaseException | None
@@ -79,7 +79,7 @@ class DeviceFuture(Generic[T]):
         self._value = None
         self._error = None
         self._callbacks = []
-        run_detached(execution, self._enqueued)
+        run_detached(execution, lambda error: self._enqueued(execution, error))
         return self
 
     # -- moves
@@ -92,11 +92,11 @@ class DeviceFuture(Generic[T]):
         self._state = following
         return True
 
-    def _enqueued(self, error: BaseException | None) -> None:
+    def _enqueued(self, execution: Execution, error: BaseException | None) -> None:
         submission: Submission | None = None
         if error is None:
             try:
-                submission = self._execution.submit()
+                submission = execution.submit()
             except BaseException as failure:
                 error = failure
         with self._lock:
@@ -105,9 +105,10 @@ class DeviceFuture(Generic[T]):
                     self._error = error
             elif self._move(Move.SUBMIT):
                 self._submission = submission
-                self._value = self._execution.value
+                self._value = execution.value
                 if submission is None:
                     self._move(Move.COMPLETE)
+            self._execution = None
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
@@ -175,11 +176,12 @@ class DeviceFuture(Generic[T]):
         """Enqueue nothing further. False when everything is enqueued already: the device is never stopped."""
         with self._lock:
             cancelled = self._move(Move.CANCEL)
+            callbacks: list[Callable[[], None]] = []
             if cancelled:
-                self._execution.cancelled = True
-            callbacks = self._callbacks if cancelled else []
-            if cancelled:
-                self._callbacks = []
+                if self._execution is not None:
+                    self._execution.cancelled = True
+                    self._execution = None
+                callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
         return cancelled

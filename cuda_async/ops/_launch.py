@@ -14,20 +14,31 @@ from typing import TYPE_CHECKING, Any
 from ..driver import ArgumentBlock
 from ..errors import AliasError, LaunchError
 from ..memory import Mut, Read, Tensor, extent
-from ._arguments import ADDRESS, MUT, OTHER, READ
+from ..scheduling import order_uses
+from ._arguments import ADDRESS, write_unpack
 from ._context import check_operand
 from ._op import DeviceOp
+from ._unprepared import UNPREPARED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..memory import Buffer
-    from ..scheduling import Device
+    from ..scheduling import Device, Stream
     from ._arguments import LaunchPlan
     from ._context import ExecutionContext
     from ._module import Function, LoadedFunction
 
-__all__ = ["BoundLaunch", "Dimensions", "Launch", "LaunchConfig", "as_dimensions", "check_aliases"]
+__all__ = [
+    "BoundLaunch",
+    "Dimensions",
+    "Launch",
+    "LaunchConfig",
+    "as_dimensions",
+    "check_aliases",
+    "check_argument_aliases",
+    "launch_step_by_step",
+]
 
 Dimensions = tuple[int, int, int]
 LaunchConfig = tuple[Dimensions, Dimensions, int]
@@ -40,12 +51,14 @@ def as_dimensions(dims: object, what: str) -> Dimensions:
     Raises:
         TypeError: something that is no integer. LaunchError: no or more than three axes.
     """
+    if type(dims) is int:
+        return dims, 1, 1
     if type(dims) is tuple and len(dims) == 3:
         x, y, z = dims
         if type(x) is int and type(y) is int and type(z) is int:
             return dims
     axes: tuple[object, ...]
-    if type(dims) is int or (hasattr(dims, "__index__") and not hasattr(dims, "__len__")):
+    if hasattr(dims, "__index__") and not hasattr(dims, "__len__"):
         axes = (dims,)
     elif isinstance(dims, (tuple, list)):
         axes = tuple(dims)
@@ -119,25 +132,22 @@ def _share_memory(a: Tensor, b: Tensor) -> bool:
 class Launch(DeviceOp[tuple[Any, ...]]):
     """A kernel launch. Made by `Function.launch()`; yields its arguments."""
 
-    def __init__(
-        self,
-        function: Function,
-        grid: Dimensions,
-        block: Dimensions,
-        args: tuple[Any, ...],
-        shared_bytes: int,
-        cluster: Dimensions | None,
-        cooperative: bool,
-        uses: Sequence[Read | Mut],
-    ) -> None:
+    _reports_unprepared = True
+    _cluster: Dimensions | None = None
+    _cooperative = False
+    _uses: Sequence[Read | Mut] = ()
+    _has_options = False
+
+    def __init__(self, function: Function, config: LaunchConfig, args: tuple[Any, ...]) -> None:
         self._function = function
-        self._config = (grid, block, shared_bytes)
+        self._config = config
         self._args = args
-        self._special = cluster is not None or cooperative
-        if self._special:
-            self._cluster = cluster
-            self._cooperative = cooperative
+
+    def _set_options(self, cluster: Dimensions | None, cooperative: bool, uses: Sequence[Read | Mut]) -> None:
+        self._cluster = cluster
+        self._cooperative = cooperative
         self._uses = uses
+        self._has_options = True
 
     def _arity(self) -> int:
         return len(self._args)
@@ -148,82 +158,77 @@ class Launch(DeviceOp[tuple[Any, ...]]):
     def prepare(self, ctx: ExecutionContext) -> None:
         self._function.load(ctx.device)
 
-    def execute(self, ctx: ExecutionContext) -> tuple[Any, ...]:
-        device = ctx.device
-        loaded = self._function._loaded[device]
-        args = self._args
-        plan = loaded.plans.get(tuple(map(type, args)))
-        if plan is None:
-            plan = loaded.plan(tuple(map(type, args)))
-        values: list[Any] = []
-        outputs: list[Any] = []
-        reads: list[Buffer] = []
-        writes: list[Buffer] = []
-        for (code, low, high, extra, name), arg in zip(plan.steps, args):
-            if code <= MUT:  # READ or MUT
-                tensor = arg.tensor
-                buffer = tensor._buffer
-                if buffer.device is not device or buffer.address < 0:
-                    check_operand(tensor, device, f"{loaded.name}: {name}")
-                (reads if code == READ else writes).append(buffer)
-                values.append(tensor._address)
-                outputs.append(tensor)
-                continue
-            outputs.append(arg)
-            if code == OTHER:
-                values.append(extra(arg))
-            else:
-                if not low <= arg <= high:
-                    raise plan.overflow(arg, low, high, name)
-                values.append(arg & extra)
-        config = self._config
-        if config not in loaded.valid_configs:
-            loaded.check_config(config)
-        uses = self._uses
-        if uses:
-            _add_uses(loaded, uses, reads, writes)
-        elif plan.has_addresses:
-            _refuse_addresses(plan, args)
-        if writes and len(writes) + len(reads) > 1:
-            for i, buffer in enumerate(writes):
-                if buffer in reads or buffer in writes[i + 1 :] or buffer.retained_on_use:
-                    _check_argument_aliases(loaded, args, uses)
-                    break
-        grid, block, shared_bytes = config
-        if 0 in grid:
-            return tuple(outputs)
-        stream = ctx.stream
-        argument_block = loaded.block
-        with device._lock:
-            device._order(stream, reads, writes)
-            plan.struct.pack_into(argument_block.buffer, 0, *values)
-            if self._special:
-                loaded.driver.launch_with_attributes(
-                    loaded.handle,
-                    grid,
-                    block,
-                    shared_bytes,
-                    stream.handle,
-                    argument_block,
-                    cluster=self._cluster,
-                    cooperative=self._cooperative,
-                )
-            else:
-                loaded.driver.launch(loaded.handle, grid, block, shared_bytes, stream.handle, argument_block)
-            stream._retained.append(loaded)
-        return tuple(outputs)
+    def execute(self, ctx: ExecutionContext) -> Any:
+        loaded = self._function._loaded.get(ctx.device)
+        if loaded is None:
+            return UNPREPARED
+        if self._has_options:
+            return launch_step_by_step(
+                loaded, self._args, ctx, self._config, self._uses, self._cluster, self._cooperative
+            )
+        return loaded.launch(self._args, ctx, self._config)
+
+
+def launch_step_by_step(
+    loaded: LoadedFunction,
+    args: tuple[Any, ...],
+    ctx: ExecutionContext,
+    config: LaunchConfig,
+    uses: Sequence[Read | Mut] = (),
+    cluster: Dimensions | None = None,
+    cooperative: bool = False,
+) -> tuple[Any, ...]:
+    """What a written-out launch does, for `uses`, clusters, cooperative launches, addresses and an empty grid."""
+    device = ctx.device
+    if config != loaded.last_config:
+        loaded.check_config(config)
+    plan = loaded.plan(tuple(map(type, args)))
+    values, outputs, reads, writes = write_unpack(plan)(args, device)
+    if uses:
+        reads, writes = _add_uses(loaded, uses, reads, writes)
+    elif plan.has_addresses:
+        _refuse_addresses(plan, args)
+    check_argument_aliases(loaded, args, uses)
+    grid, block, shared_bytes = config
+    result: tuple[Any, ...] = outputs
+    if 0 in grid:
+        return result
+    stream = ctx.stream
+    driver = loaded.driver
+    with device._lock:
+        order_uses(stream, reads, writes)
+        plan.struct.pack_into(loaded.block.buffer, 0, *values)
+        if cluster is not None or cooperative:
+            driver.launch_with_attributes(
+                loaded.handle,
+                grid,
+                block,
+                shared_bytes,
+                stream.handle,
+                loaded.block,
+                cluster=cluster,
+                cooperative=cooperative,
+            )
+        else:
+            driver.launch(loaded.handle, grid, block, shared_bytes, stream.handle, loaded.block)
+        stream._retained.append(loaded)
+    return result
 
 
 def _add_uses(
-    loaded: LoadedFunction, uses: Sequence[Read | Mut], reads: list[Buffer], writes: list[Buffer]
-) -> None:
+    loaded: LoadedFunction, uses: Sequence[Read | Mut], reads: tuple[Buffer, ...], writes: tuple[Buffer, ...]
+) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
     for use in uses:
         if not isinstance(use, (Read, Mut)):
             raise TypeError(
                 f"{loaded.name}: uses=[...] takes read(tensor) and mut(tensor), got {type(use).__name__}"
             )
         buffer = check_operand(use.tensor, loaded.device, f"{loaded.name}: a tensor in uses")
-        (reads if isinstance(use, Read) else writes).append(buffer)
+        if isinstance(use, Read):
+            reads = (*reads, buffer)
+        else:
+            writes = (*writes, buffer)
+    return reads, writes
 
 
 def _refuse_addresses(plan: LaunchPlan, args: Sequence[Any]) -> None:
@@ -235,7 +240,8 @@ def _refuse_addresses(plan: LaunchPlan, args: Sequence[Any]) -> None:
             )
 
 
-def _check_argument_aliases(loaded: LoadedFunction, args: Sequence[Any], uses: Sequence[Any]) -> None:
+def check_argument_aliases(loaded: LoadedFunction, args: Sequence[Any], uses: Sequence[Any]) -> None:
+    """`check_aliases` over the tensors among a launch's arguments."""
     operands = [a for a in (*args, *uses) if isinstance(a, (Read, Mut))]
     check_aliases(
         loaded.name,
@@ -262,30 +268,26 @@ class BoundLaunch:
         config = (grid, block, shared_bytes)
         loaded.check_config(config)
         plan = loaded.plan(tuple(map(type, args)))
-        values = []
-        for (code, low, high, extra, name), arg in zip(plan.steps, args):
-            if code in (READ, MUT):
-                check_operand(arg.tensor, device, f"{loaded.name}: {name}")
-                values.append(arg.tensor._address)
-            elif code == OTHER:
-                values.append(extra(arg))
-            else:
-                if not low <= arg <= high:
-                    raise plan.overflow(arg, low, high, name)
-                values.append(arg & extra)
+        values, outputs, reads, writes = write_unpack(plan)(args, device)
         if plan.has_addresses:
             _refuse_addresses(plan, args)
-        _check_argument_aliases(loaded, args, ())
+        check_argument_aliases(loaded, args, ())
         self.loaded = loaded
         self.config = config
         self.arguments = ArgumentBlock(loaded.info.parameters)
         plan.struct.pack_into(self.arguments.buffer, 0, *values)
-        self.tensors = [a.tensor for a in args if isinstance(a, (Read, Mut))]
-        self.reads = [a.tensor._buffer for a in args if isinstance(a, Read)]
-        self.writes = [a.tensor._buffer for a in args if isinstance(a, Mut)]
+        self.outputs: tuple[Any, ...] = outputs  # the tensors among them stay alive
+        self.reads: tuple[Buffer, ...] = reads
+        self.writes: tuple[Buffer, ...] = writes
         self.buffers = self.reads + self.writes
-        self.outputs = tuple(a.tensor if isinstance(a, (Read, Mut)) else a for a in args)
         self.is_empty = 0 in grid
+
+    def enqueue(self, stream: Stream) -> None:
+        """Lock held, ordered: launch on `stream`."""
+        loaded = self.loaded
+        grid, block, shared_bytes = self.config
+        loaded.driver.launch(loaded.handle, grid, block, shared_bytes, stream.handle, self.arguments)
+        stream._retained.append(loaded)
 
     def launch(self) -> DeviceOp[tuple[Any, ...]]:
         """An operation that launches it; yields the arguments, as `Function.launch` does."""
@@ -293,6 +295,8 @@ class BoundLaunch:
 
 
 class _BoundLaunchOp(DeviceOp[tuple[Any, ...]]):
+    _reports_unprepared = True  # it never is
+
     def __init__(self, bound: BoundLaunch) -> None:
         self._bound = bound
 
@@ -302,24 +306,23 @@ class _BoundLaunchOp(DeviceOp[tuple[Any, ...]]):
     def _device_hint(self) -> Device:
         return self._bound.loaded.device
 
-    def needs_prepare(self, ctx: ExecutionContext) -> bool:
-        return False
-
     def execute(self, ctx: ExecutionContext) -> tuple[Any, ...]:
         bound = self._bound
-        loaded = bound.loaded
         device = ctx.device
-        if loaded.device is not device:
-            raise LaunchError(f"{loaded.name} was bound on {loaded.device}, but this runs on {device}")
+        if bound.loaded.device is not device:
+            raise LaunchError(
+                f"{bound.loaded.name} was bound on {bound.loaded.device}, but this runs on {device}"
+            )
         for buffer in bound.buffers:
             if buffer.address < 0:
                 buffer.check_usable()
         if bound.is_empty:
             return bound.outputs
-        grid, block, shared_bytes = bound.config
         stream = ctx.stream
-        with device._lock:
-            device._order(stream, bound.reads, bound.writes)
-            loaded.driver.launch(loaded.handle, grid, block, shared_bytes, stream.handle, bound.arguments)
-            stream._retained.append(loaded)
+        device._acquire()
+        try:
+            order_uses(stream, bound.reads, bound.writes)
+            bound.enqueue(stream)
+        finally:
+            device._release()
         return bound.outputs

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..driver import ArgumentBlock, FunctionHandle, FunctionInfo, HostImage, ModuleHandle
 from ..errors import CompileError, LaunchError
-from ._arguments import LaunchPlan, make_plan, parse_signature
-from ._launch import BoundLaunch, Launch, LaunchConfig, as_dimensions
+from ..scheduling import order_read, order_write
+from ._arguments import LaunchFunction, LaunchPlan, make_plan, parse_signature, write_launch
+from ._launch import (
+    BoundLaunch,
+    Launch,
+    LaunchConfig,
+    as_dimensions,
+    check_argument_aliases,
+    launch_step_by_step,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -215,8 +223,9 @@ class LoadedFunction:
 
     Attributes:
         block: the argument block; written and launched from under the device's lock.
-        plans: how to pack arguments, by their Python types.
-        valid_configs: (grid, block, shared bytes) that passed the checks.
+        plans, launchers: how to pack arguments, and the written-out launch, by their Python types.
+        launch: (args, ctx, config) -> outputs; the written-out launch that was used last.
+        last_config: the (grid, block, shared bytes) that passed the checks last.
         is_kernel: marks it among the things a submission retains.
     """
 
@@ -234,7 +243,9 @@ class LoadedFunction:
         self.signature = function._signature
         self.block = ArgumentBlock(info.parameters)
         self.plans: dict[tuple[type, ...], LaunchPlan] = {}
-        self.valid_configs: set[LaunchConfig] = set()
+        self.launchers: dict[tuple[type, ...], LaunchFunction] = {}
+        self.launch: LaunchFunction = self.launch_anew
+        self.last_config: LaunchConfig | None = None
         self._allowed_shared = device.limits.max_shared_bytes_per_block
 
     def plan(self, types: tuple[type, ...]) -> LaunchPlan:
@@ -247,6 +258,40 @@ class LoadedFunction:
         if plan is None:
             plan = self.plans[types] = make_plan(self.name, self.info.parameters, self.signature, types)
         return plan
+
+    def launch_anew(
+        self, args: tuple[Any, ...], ctx: ExecutionContext, config: LaunchConfig
+    ) -> tuple[Any, ...]:
+        """Launch with arguments of other types, or another config, than last time; becomes the new fast path."""
+        if config != self.last_config:
+            self.check_config(config)
+        types = tuple(map(type, args))
+        plan = self.plan(types)
+        if plan.has_addresses or 0 in config[0]:
+            return launch_step_by_step(self, args, ctx, config)
+        launch = self.launchers.get(types)
+        if launch is None:
+            launch = self.launchers[types] = self._write_launch(plan, types)
+        self.launch = launch
+        outputs: tuple[Any, ...] = launch(args, ctx, config)
+        return outputs
+
+    def _write_launch(self, plan: LaunchPlan, types: tuple[type, ...]) -> LaunchFunction:
+        return write_launch(
+            plan,
+            types,
+            {
+                "launch_anew": self.launch_anew,
+                "loaded": self,
+                "driver": self.driver,
+                "handle": self.handle,
+                "arguments": self.block,
+                "buffer": self.block.buffer,
+                "order_read": order_read,
+                "order_write": order_write,
+                "check_aliases": check_argument_aliases,
+            },
+        )
 
     def check_config(self, config: LaunchConfig) -> None:
         """Check grid, block and shared memory against the device and the kernel, and opt in where needed.
@@ -292,9 +337,8 @@ class LoadedFunction:
         if shared_bytes + self.info.static_shared_bytes > self._allowed_shared:
             self.driver.function_allow_shared_bytes(self.handle, shared_bytes)
             self._allowed_shared = shared_bytes + self.info.static_shared_bytes
-        if len(self.valid_configs) > 1024:
-            self.valid_configs.clear()
-        self.valid_configs.add(config)
+        # An empty grid is no config for the fast path: the driver refuses it.
+        self.last_config = None if 0 in grid else config
 
 
 class Function:
@@ -330,26 +374,29 @@ class Function:
         """An operation that launches the kernel; yields the arguments, in order, `read(t)` and `mut(t)` as `t`.
 
         Args:
-            grid: blocks, and block: threads per block, as an int or 1 to 3 ints (x, y, z). A 0 in the grid does nothing.
+            grid: blocks, as an int or 1 to 3 ints (x, y, z); a 0 does nothing. block: threads per block, likewise.
             args: `read(tensor)`, `mut(tensor)`, Python numbers, NumPy scalars (`np.void` for structs), `ctypes` values.
             shared_mem_bytes: dynamic shared memory per block.
             cluster: blocks per cluster. cooperative: all blocks resident at once.
             uses: tensors that the kernel reaches in another way, such as by an address among the arguments.
         Raises:
             TypeError: a float in grid or block, a bare tensor; when it runs: a wrong number or type of arguments.
-            LaunchError: (when it runs) grid, block or shared memory beyond a limit. OverflowError: an int that does not fit.
+            LaunchError: (when it runs) grid, block or shared memory beyond a limit.
+            OverflowError: (when it runs) an int that does not fit its parameter.
             AliasError: the same memory exclusively and once more. ContextError: a tensor on another device.
         """
-        return Launch(
+        op = Launch(
             self,
-            as_dimensions(grid, "grid"),
-            as_dimensions(block, "block"),
+            (
+                (grid, 1, 1) if type(grid) is int else as_dimensions(grid, "grid"),
+                (block, 1, 1) if type(block) is int else as_dimensions(block, "block"),
+                shared_mem_bytes,
+            ),
             args,
-            shared_mem_bytes,
-            None if cluster is None else as_dimensions(cluster, "cluster"),
-            cooperative,
-            uses,
         )
+        if uses or cluster is not None or cooperative:
+            op._set_options(None if cluster is None else as_dimensions(cluster, "cluster"), cooperative, uses)
+        return op
 
     def bind(
         self,
@@ -405,12 +452,12 @@ class Function:
     ) -> None:
         """For operations of one's own: enqueue a launch from `execute`, with `load()` called in `prepare`.
 
-        `values` are plain numbers, one per parameter; addresses are `ctx.read(t)` and `ctx.write(t)`, or those of tensors
-        named in `reads` and `writes`, which are then ordered together with the launch in one go.
+        `values` are plain numbers, one per parameter; addresses are `ctx.read(t)` and `ctx.write(t)`, or those of
+        tensors named in `reads` and `writes`, which are then ordered together with the launch in one go.
         """
         loaded = self._loaded[ctx.device]
         config = (grid, block, shared_mem_bytes)
-        if config not in loaded.valid_configs:
+        if config != loaded.last_config:
             loaded.check_config(config)
         plan = loaded.plan(tuple(map(type, values)))
         packed = plan.pack_values(values)

@@ -44,6 +44,7 @@ class DeviceOp(Generic[T_co]):
     _consumed = False
     _composite = False  # composite operations have _enter and _resume instead of execute
     _enqueues = True  # False: execute touches no device
+    _reports_unprepared = False  # True: execute returns UNPREPARED instead of being asked with needs_prepare
     _yields_host_data = False  # True: the output is a host array whose copy may still run
 
     # -- written by subclasses
@@ -117,9 +118,7 @@ class DeviceOp(Generic[T_co]):
 
     def schedule(self, policy: SchedulingPolicy) -> DeviceOp[T_co]:
         """The same operation on a stream of `policy`; as part of a chain, forked off and joined again."""
-        from ._combinators import Scheduled
-
-        return Scheduled(self._take(), policy)
+        return _combinators.Scheduled(self._take(), policy)
 
     # -- composing
 
@@ -129,27 +128,22 @@ class DeviceOp(Generic[T_co]):
         `f` runs while enqueueing: the device may still be producing what it is given, so it may enqueue, not look.
         (Host arrays are the exception: after `to_host()` the chain waits for the data before calling `f`.)
         """
-        from ._combinators import Then
-
-        return Then(self._take(), f)
+        if self._consumed:
+            self._take()
+        self._consumed = True
+        return _combinators.Then(self, f)
 
     def then_with_context(self, f: Callable[[ExecutionContext, T_co], DeviceOp[U]]) -> DeviceOp[U]:
         """`then`, with the execution context as `f`'s first argument."""
-        from ._combinators import ThenWithContext
-
-        return ThenWithContext(self._take(), f)
+        return _combinators.ThenWithContext(self._take(), f)
 
     def map(self, f: Callable[[T_co], U]) -> DeviceOp[U]:
         """Transform the output on the host, at enqueue time; after `to_host()`, once the data is there."""
-        from ._combinators import Map
-
-        return Map(self._take(), f)
+        return _combinators.Map(self._take(), f)
 
     def inspect(self, f: Callable[[T_co], object]) -> DeviceOp[T_co]:
         """Show the output to `f` and pass it on."""
-        from ._combinators import Inspect
-
-        return Inspect(self._take(), f)
+        return _combinators.Inspect(self._take(), f)
 
     def shared(self: DeviceOp[T]) -> SharedOp[T]:
         """An operation that runs once and may be used any number of times, from anywhere."""
@@ -210,9 +204,7 @@ class DeviceOp(Generic[T_co]):
 
     def __getitem__(self, index: Any) -> DeviceOp[Any]:
         """`value[index]` of what it yields: a component of a tuple, or a view of a tensor."""
-        from ._combinators import Item
-
-        return Item(self._take(), index)
+        return _combinators.Item(self._take(), index)
 
     # With __getitem__ alone Python would iterate without end.
     __iter__ = None
@@ -221,33 +213,23 @@ class DeviceOp(Generic[T_co]):
 
     def reshape(self: DeviceOp[Tensor], *shape: Any) -> DeviceOp[Tensor]:
         """`Tensor.reshape` of what it yields."""
-        from ._combinators import method_of
-
-        return method_of(self, "reshape", shape)
+        return _combinators.method_of(self, "reshape", shape)
 
     def partition(self: DeviceOp[Tensor], tile_shape: object) -> DeviceOp[Partition]:
         """`Tensor.partition` of what it yields."""
-        from ._combinators import method_of
-
-        return method_of(self, "partition", (tile_shape,))
+        return _combinators.method_of(self, "partition", (tile_shape,))
 
     def partition_prefix(self: DeviceOp[Tensor], tile_shape: object) -> DeviceOp[Partition]:
         """`Tensor.partition_prefix` of what it yields."""
-        from ._combinators import method_of
-
-        return method_of(self, "partition_prefix", (tile_shape,))
+        return _combinators.method_of(self, "partition_prefix", (tile_shape,))
 
     def try_partition(self: DeviceOp[Tensor], tile_shape: object) -> DeviceOp[Partition]:
         """`Tensor.try_partition` of what it yields."""
-        from ._combinators import method_of
-
-        return method_of(self, "try_partition", (tile_shape,))
+        return _combinators.method_of(self, "try_partition", (tile_shape,))
 
     def unpartition(self: DeviceOp[Partition] | DeviceOp[MappedPartition]) -> DeviceOp[Tensor]:
         """The tensor of the partition it yields."""
-        from ._combinators import method_of
-
-        return method_of(self, "unpartition", ())
+        return _combinators.method_of(self, "unpartition", ())
 
     def to_host(self: DeviceOp[Tensor]) -> DeviceOp[NDArray[Any]]:
         """Go on by copying the tensor it yields to a new NumPy array."""
@@ -263,3 +245,8 @@ class DeviceOp(Generic[T_co]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}{', consumed' if self._consumed else ''}>"
+
+
+# The combinators derive from DeviceOp, and its methods make them: the module is imported last, and once, since an
+# import inside a method costs half a microsecond per call.
+from . import _combinators  # noqa: E402

@@ -18,6 +18,7 @@ from ._device import (
     use_policy,
 )
 from ._event import Event
+from ._ordering import order_read, order_uses, order_write
 from ._policies import LeastLoaded, PriorityStreams, SchedulingPolicy, SingleStream, StreamPoolRoundRobin
 from ._reaper import drain
 from ._stream import Stream
@@ -44,6 +45,9 @@ __all__ = [
     "default_device_if_known",
     "devices",
     "drain",
+    "order_read",
+    "order_uses",
+    "order_write",
     "resolve_default_device",
     "run_in_worker",
     "running_library",

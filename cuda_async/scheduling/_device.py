@@ -108,7 +108,7 @@ class Device:
     _driver: Driver | None
 
     def _setup(self) -> None:
-        self._lock = threading.Lock()
+        self._set_lock()
         self._open_lock = threading.Lock()
         self._pool_lock = threading.RLock()
         self._streams: list[Stream] = []
@@ -127,6 +127,12 @@ class Device:
         self._wait_average_s = 0.0
         budget = os.environ.get("CUDA_ASYNC_POLL_US")
         self._max_poll_s = float(budget) * 1e-6 if budget else POLL_BUDGET_S[self.kind]
+
+    def _set_lock(self) -> None:
+        self._lock = threading.Lock()
+        # `with` looks both up each time, which shows in a launch.
+        self._acquire = self._lock.acquire
+        self._release = self._lock.release
 
     def __repr__(self) -> str:
         return f"Device({str(self)!r})"
@@ -539,7 +545,7 @@ def _after_fork() -> None:
             _forked = True
             device._forked = True
             # The parent's threads do not exist here, and may have held these.
-            device._lock = threading.Lock()
+            device._set_lock()
             device._open_lock = threading.Lock()
             device._pool_lock = threading.RLock()
 

@@ -17,39 +17,47 @@ if TYPE_CHECKING:
     from ..memory import Buffer
     from ._stream import Stream
 
-__all__ = ["order_uses"]
+__all__ = ["order_read", "order_uses", "order_write"]
+
+
+def order_read(stream: Stream, buffer: Buffer) -> None:
+    """Lock held: what is enqueued next on `stream` reads the buffer."""
+    usage = buffer.usage
+    writer = usage.write_stream
+    if writer is not stream and writer is not None:
+        stream._wait_for(writer, usage.write_number)
+    reader = usage.read_stream
+    if reader is stream or reader is None or (reader._done >= usage.read_number and not usage.more_reads):
+        usage.read_stream = stream
+        usage.read_number = stream._next
+    else:
+        usage.add_read(stream, stream._next)
+    if buffer.retained_on_use:
+        stream._retained.append(buffer)
+
+
+def order_write(stream: Stream, buffer: Buffer) -> None:
+    """Lock held: what is enqueued next on `stream` writes the buffer."""
+    usage = buffer.usage
+    writer = usage.write_stream
+    if writer is not stream and writer is not None:
+        stream._wait_for(writer, usage.write_number)
+    reader = usage.read_stream
+    if reader is not None:
+        if reader is not stream:
+            stream._wait_for(reader, usage.read_number)
+        if usage.more_reads is not None:
+            for other, number in usage.more_reads.items():
+                stream._wait_for(other, number)
+    usage.set_write(stream, stream._next)
+    if buffer.retained_on_use:
+        stream._retained.append(buffer)
 
 
 def order_uses(stream: Stream, reads: Iterable[Buffer], writes: Iterable[Buffer]) -> None:
     """Lock held: what is enqueued next on `stream` reads and writes these buffers."""
     for buffer in reads:
-        usage = buffer.usage
-        writer = usage.write_stream
-        if writer is not stream and writer is not None:
-            stream._wait_for(writer, usage.write_number)
-        if usage.read_stream is stream or usage.read_stream is None:
-            usage.read_stream = stream
-            usage.read_number = stream._next
-        else:
-            usage.add_read(stream, stream._next)
-        if buffer.retained_on_use:
-            stream._retained.append(buffer)
+        order_read(stream, buffer)
     for buffer in writes:
-        usage = buffer.usage
-        writer = usage.write_stream
-        if writer is not stream and writer is not None:
-            stream._wait_for(writer, usage.write_number)
-        reader = usage.read_stream
-        if reader is not None:
-            if reader is not stream:
-                stream._wait_for(reader, usage.read_number)
-            if usage.more_reads is not None:
-                for other, number in usage.more_reads.items():
-                    stream._wait_for(other, number)
-                usage.more_reads = None
-            usage.read_stream = None
-        usage.write_stream = stream
-        usage.write_number = stream._next
-        if buffer.retained_on_use:
-            stream._retained.append(buffer)
+        order_write(stream, buffer)
     stream._dirty = True

@@ -202,9 +202,12 @@ class Stream:
             return None
         device = self.device
         device._check_usable()
-        device.driver.bind()
-        with device._lock:
-            return self._record() if self._dirty or self._last is not None else None
+        try:
+            device.driver.bind()
+            with device._lock:
+                return self._record() if self._dirty or self._last is not None else None
+        except DeviceLostError as lost:
+            raise device._note_lost(lost) from lost.__cause__
 
     def _record(self) -> Submission:
         """Lock held. Close the open number with an event; the last submission when nothing is new."""
@@ -242,12 +245,12 @@ class Stream:
         """Lock held. Retire what the device has passed, at most up to `number`."""
         device = self.device
         driver = device.driver
-        driver.bind()
         pending = self._pending
         while pending and pending[0].number <= number:
             submission = pending[0]
             error: BaseException | None = None
             try:
+                driver.bind()
                 if not driver.event_query(submission.event):
                     return
             except DeviceLostError as lost:
