@@ -91,7 +91,7 @@ class MemoryCalls(ModuleCalls):
         try:
             statistics = self.pool_statistics()
             used, reserved = statistics.used_bytes, statistics.reserved_bytes
-            free, total = (int(n) for n in self._call("cuMemGetInfo"))
+            free = int(self._call("cuMemGetInfo")[0])
         except CudaAsyncError:
             used = reserved = free = 0
         raise OutOfMemoryError(
