@@ -196,7 +196,9 @@ class Pool:
     def passed(self, ticket: FreeTicket) -> None:
         """The free was executed: what is left of it becomes available."""
         with self._lock:
-            pending = self._pending[ticket.queue]
+            pending = self._pending.get(ticket.queue)
+            if pending is None:  # all that the stream freed was taken again
+                return
             for address, size in list(ticket.pieces):
                 pending.remove(address, size)
                 self._available.add(address, size)

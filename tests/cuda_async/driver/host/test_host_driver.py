@@ -686,3 +686,53 @@ def test_event_loop_ticks_while_the_device_works(host, stream, work):
     assert gaps
     # One gap may be the machine's: others run tests on it too.
     assert sorted(gaps)[-2:][0] < 0.025, sorted(gaps)[-5:]
+
+
+# -------------------------------------------------------------------------------- many threads
+
+
+def worker(host, streams, seed, problems):
+    """Random pipelines over random streams, ordered by events; every value that comes back is checked."""
+    rng = np.random.default_rng(seed)
+    try:
+        for turn in range(40):
+            size, value = int(rng.integers(1, 100_000)), (seed * 40 + turn) % 251
+            first, second, third = (streams[i] for i in rng.integers(0, len(streams), 3))
+            events = [host.event_create() for _ in range(3)]
+            a = host.memory_alloc_async(size, first)
+            host.fill_async(a, bytes([value]), size, first)
+            host.event_record(events[0], first)
+            host.stream_wait_event(second, events[0])
+            b = host.memory_alloc_async(size, second)
+            host.copy_device_to_device_async(b, a, size, second)
+            host.event_record(events[1], second)
+            host.stream_wait_event(third, events[1])
+            host.memory_free_async(a, third)
+            pinned = host.pinned_alloc(size)
+            host.copy_device_to_host_async(pinned, b, size, third)
+            host.memory_free_async(b, third)
+            host.event_record(events[2], third)
+            host.event_synchronize(events[2])
+            if not (host.memory.view(pinned, size) == value).all():
+                problems.append((seed, turn))
+            host.pinned_free(pinned)
+            for event in events:
+                host.event_destroy(event)
+    except Exception as error:
+        problems.append((seed, repr(error)))
+
+
+@pytest.mark.parametrize("poison", ["0", "1"])
+def test_threads_and_streams_mix_without_harm(monkeypatch, poison):
+    monkeypatch.setenv("CUDA_ASYNC_POISON_FREED", poison)
+    host, problems = HostDriver(memory_bytes=64 * MIB), []
+    streams = [host.stream_create(priority) for priority in (0, 0, -1, -5)]
+    threads = [threading.Thread(target=worker, args=(host, streams, seed, problems)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    host.synchronize()
+    assert host.pool_statistics().used_bytes == 0
+    host.close()

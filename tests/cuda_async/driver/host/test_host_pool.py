@@ -65,6 +65,16 @@ def test_pieces_of_a_pending_range(host, streams):
     assert host.memory_alloc_async(MIB // 2, streams[1]) == a
 
 
+def test_free_whose_memory_was_all_taken_again(host, streams):
+    a, b = host.memory_alloc_async(256, streams[0]), host.memory_alloc_async(512, streams[0])
+    host.memory_free_async(a, streams[0])
+    host.memory_free_async(b, streams[0])
+    assert host.memory_alloc_async(512, streams[0]) == b
+    host.advance_all()
+    assert host.stream_query(streams[0])
+    assert host.memory_alloc_async(256, streams[1]) == a
+
+
 def test_freed_neighbours_are_joined(host, streams):
     blocks = [host.memory_alloc_async(8 * MIB, streams[0]) for _ in range(8)]
     for block in blocks:
@@ -240,7 +250,7 @@ def test_freed_pages_go_back_to_the_system(host, streams):
     ),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_random_use_never_overlaps_and_nothing_is_lost(steps, random):
     host = HostDriver(stepped=True, memory_bytes=16 * MIB)
     streams = [host.stream_create() for _ in range(3)]
@@ -252,25 +262,28 @@ def test_random_use_never_overlaps_and_nothing_is_lost(steps, random):
                 address = host.memory_alloc_async(size, stream)
             except OutOfMemoryError:
                 continue
-            assert all(address + size <= a or a + s <= address for a, s in used.items())
-            used[address] = size
+            assert all(address + size <= a or a + s <= address for a, (s, _) in used.items())
+            used[address] = (size, stream)
         elif action == "free" and used:
             address = random.choice(list(used))
-            # On the allocating stream or another that is past it: here all of it is executed first.
-            host.advance_all()
-            del used[address]
+            allocated_on = used.pop(address)[1]
+            if allocated_on != stream:
+                event = host.event_create()
+                host.event_record(event, allocated_on)
+                host.stream_wait_event(stream, event)
             host.memory_free_async(address, stream)
         elif action == "advance":
             host.advance(stream, 1 + size % 4)
         elif action == "trim":
             host.pool_trim(size)
         now = host.pool_statistics()
-        assert now.used_bytes == sum(-(-s // 256) * 256 for s in used.values())
+        assert now.used_bytes == sum(-(-s // 256) * 256 for s, _ in used.values())
         assert now.used_bytes <= now.reserved_bytes <= 16 * MIB
     host.advance_all()
     for address in used:
         host.memory_free_async(address, streams[0])
-    host.advance_all()
+    assert host.advance_all() >= len(used)
+    assert host.pending() == 0
     for stream in streams:
         assert host.stream_query(stream)
     host.pool_trim()
