@@ -206,7 +206,10 @@ class Driver(Protocol):
 
     # -- streams
     def stream_create(self, priority: int = 0) -> StreamHandle: ...
-    def stream_destroy(self, stream: StreamHandle) -> None: ...
+    def stream_destroy(self, stream: StreamHandle) -> None:
+        """The handle is gone; work in the stream is still done."""
+        ...
+
     def stream_synchronize(self, stream: StreamHandle) -> None: ...
     def stream_query(self, stream: StreamHandle) -> bool:
         """True when all work in the stream is done."""
@@ -230,10 +233,18 @@ class Driver(Protocol):
         ...
 
     def event_query(self, event: EventHandle) -> bool:
-        """True when the device is past the event's last record (or it was never recorded). Hot."""
+        """True when the device is past the event's last record (or it was never recorded). Hot.
+
+        Raises the error of work that the record covers, each time it is asked: on the host device the
+        kernel's own (`MemoryFault`, `KernelError`), after which the stream works on; on CUDA
+        `DeviceLostError`.
+        """
         ...
 
-    def event_synchronize(self, event: EventHandle) -> None: ...
+    def event_synchronize(self, event: EventHandle) -> None:
+        """Block this thread until `event_query` is true; raises the same."""
+        ...
+
     def event_elapsed_ms(self, start: EventHandle, end: EventHandle) -> float: ...
 
     # -- memory
@@ -252,7 +263,10 @@ class Driver(Protocol):
         """Give cached, unused memory back to the system, keeping at least `keep_bytes` reserved."""
         ...
 
-    def pool_set_release_threshold(self, size_bytes: int) -> None: ...
+    def pool_set_release_threshold(self, size_bytes: int) -> None:
+        """How much the pool may keep reserved when somebody synchronizes; at first, everything."""
+        ...
+
     def pool_statistics(self) -> PoolStatistics: ...
 
     def pinned_alloc(self, size_bytes: int) -> int:
@@ -299,7 +313,9 @@ class Driver(Protocol):
         count: int,
         stream: StreamHandle,
     ) -> None:
-        """Convert `count` contiguous elements. Round to nearest even; float to int truncates.
+        """Convert `count` contiguous elements. Rounds once, to nearest even.
+
+        Float to int truncates; what does not fit is clamped, and NaN gives 0.
 
         The first use of a pair of types may compile: `convert_prepare` does that ahead of time.
         """
