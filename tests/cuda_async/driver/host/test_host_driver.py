@@ -4,6 +4,7 @@ import asyncio
 import struct
 import threading
 import time
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -736,3 +737,36 @@ def test_threads_and_streams_mix_without_harm(monkeypatch, poison):
     host.synchronize()
     assert host.pool_statistics().used_bytes == 0
     host.close()
+
+
+# -------------------------------------------------------------------------------- PTX, with the parser's interface
+
+
+@pytest.mark.parametrize("image", [b".version 8.0\n\0", ".version 8.0\n"], ids=["bytes", "text"])
+def test_ptx_is_parsed_loaded_and_unloaded(host, monkeypatch, image):
+    from cuda_async.driver.host import ptx
+
+    log = []
+
+    class Loaded:
+        functions: ClassVar = {"k": Kernel(lambda launch: iter(()), "k")}
+        globals: ClassVar = {"table": (4096, 16)}
+
+        def unload(self):
+            log.append("unload")
+
+    class Parsed:
+        def load(self, memory):
+            log.append(memory)
+            return Loaded()
+
+    def parse_module(text, name):
+        log.append((text.rstrip("\0"), name))
+        return Parsed()
+
+    monkeypatch.setattr(ptx, "parse_module", parse_module, raising=False)
+    module = host.module_load(image, "m.ptx")
+    assert host.module_function_names(module) == ["k"]
+    assert host.module_global(module, "table") == (4096, 16)
+    host.module_unload(module)
+    assert log == [(".version 8.0\n", "m.ptx"), host.memory, "unload"]
