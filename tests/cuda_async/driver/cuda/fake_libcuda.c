@@ -1,0 +1,248 @@
+/* A libcuda without a GPU: the functions this project calls, on host memory, done at once.
+ *
+ * It is there to run the real cuda.bindings, whose argument conversions a stand-in written in Python cannot
+ * check. Streams and events hold nothing; a launch is recorded for the test to read; fake_fail() makes the next call of
+ * one function answer a code. The declarations are NVIDIA's, so a wrong signature does not compile.
+ */
+#define _GNU_SOURCE
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char fail_name[64];
+static CUresult fail_code;
+static size_t used, used_high;
+static cuuint64_t threshold;
+static unsigned long long last_launch[16];
+
+struct event { unsigned flags; int recorded; };
+struct function { const char *name; };
+struct allocation { size_t size; char padding[256 - sizeof(size_t)]; };
+
+static struct function the_function = {"scale"};
+
+void fake_fail(const char *name, int code) { snprintf(fail_name, sizeof fail_name, "%s", name); fail_code = code; }
+unsigned long long *fake_last_launch(void) { return last_launch; }
+
+static CUresult answer(const char *name) {
+    if (fail_code == 0 || strcmp(name, fail_name) != 0) return CUDA_SUCCESS;
+    CUresult code = fail_code;
+    if (code < 700 || code > 719) fail_code = 0; /* faults are sticky */
+    return code;
+}
+#define CALL do { CUresult code_ = answer(__func__); if (code_ != CUDA_SUCCESS) return code_; } while (0)
+
+CUresult cuInit(unsigned flags) { CALL; return CUDA_SUCCESS; }
+CUresult cuDriverGetVersion(int *version) { *version = 13000; return CUDA_SUCCESS; }
+CUresult cuDeviceGetCount(int *count) { CALL; *count = 1; return CUDA_SUCCESS; }
+CUresult cuDeviceGet(CUdevice *device, int ordinal) { CALL; *device = ordinal; return CUDA_SUCCESS; }
+CUresult cuDeviceGetName(char *name, int length, CUdevice device) { snprintf(name, length, "Fake"); return CUDA_SUCCESS; }
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
+    for (int i = 0; i < 16; i++) uuid->bytes[i] = (char)(17 * i);
+    return CUDA_SUCCESS;
+}
+CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device) { *bytes = (size_t)80 << 30; return CUDA_SUCCESS; }
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+    switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; break;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 132; break;
+    default: *value = 1024;
+    }
+    return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) { CALL; *context = (CUcontext)0x1000; return CUDA_SUCCESS; }
+CUresult cuCtxSetCurrent(CUcontext context) { CALL; return CUDA_SUCCESS; }
+CUresult cuCtxGetCurrent(CUcontext *context) { *context = (CUcontext)0x1000; return CUDA_SUCCESS; }
+CUresult cuCtxGetDevice(CUdevice *device) { *device = 0; return CUDA_SUCCESS; }
+CUresult cuCtxSynchronize(void) { CALL; return CUDA_SUCCESS; }
+CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) { *least = 0; *greatest = -5; return CUDA_SUCCESS; }
+
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority) {
+    CALL;
+    if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+    *stream = malloc(16);
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamSynchronize(CUstream stream) { CALL; return CUDA_SUCCESS; }
+CUresult cuStreamQuery(CUstream stream) { CALL; return CUDA_SUCCESS; }
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) { *status = CU_STREAM_CAPTURE_STATUS_NONE; return CUDA_SUCCESS; }
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) { CALL; return CUDA_SUCCESS; }
+
+CUresult cuEventCreate(CUevent *event, unsigned flags) {
+    CALL;
+    struct event *made = calloc(1, sizeof *made);
+    made->flags = flags;
+    *event = (CUevent)made;
+    return CUDA_SUCCESS;
+}
+CUresult cuEventDestroy(CUevent event) { CALL; free(event); return CUDA_SUCCESS; }
+CUresult cuEventRecord(CUevent event, CUstream stream) { CALL; ((struct event *)event)->recorded = 1; return CUDA_SUCCESS; }
+CUresult cuEventQuery(CUevent event) { CALL; return CUDA_SUCCESS; }
+CUresult cuEventSynchronize(CUevent event) { CALL; return CUDA_SUCCESS; }
+CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
+    struct event *a = (struct event *)start, *b = (struct event *)end;
+    if ((a->flags | b->flags) & CU_EVENT_DISABLE_TIMING || !a->recorded || !b->recorded) return CUDA_ERROR_INVALID_HANDLE;
+    *milliseconds = 0.5f;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+    CALL;
+    if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        properties->location.id != 0 || properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+        return CUDA_ERROR_INVALID_VALUE;
+    *pool = (CUmemoryPool)0x2000;
+    return CUDA_SUCCESS;
+}
+CUresult cuMemPoolDestroy(CUmemoryPool pool) { CALL; return CUDA_SUCCESS; }
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes) { CALL; return CUDA_SUCCESS; }
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+    CALL;
+    if (attribute != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) return CUDA_ERROR_INVALID_VALUE;
+    threshold = *(cuuint64_t *)value;
+    return CUDA_SUCCESS;
+}
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+    int high = attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH || attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
+    *(cuuint64_t *)value = high ? used_high : used;
+    return CUDA_SUCCESS;
+}
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, CUmemoryPool pool, CUstream stream) {
+    CALL;
+    if (size > (size_t)1 << 30) return CUDA_ERROR_OUT_OF_MEMORY;
+    struct allocation *made = aligned_alloc(256, sizeof *made + (size + 255) / 256 * 256);
+    made->size = size;
+    used += size;
+    if (used > used_high) used_high = used;
+    *address = (CUdeviceptr)(made + 1);
+    return CUDA_SUCCESS;
+}
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+    CALL;
+    struct allocation *made = (struct allocation *)address - 1;
+    used -= made->size;
+    free(made);
+    return CUDA_SUCCESS;
+}
+CUresult cuMemGetInfo(size_t *free_bytes, size_t *total) { *free_bytes = (size_t)70 << 30; *total = (size_t)80 << 30; return CUDA_SUCCESS; }
+CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags) {
+    CALL;
+    if (!(flags & CU_MEMHOSTALLOC_PORTABLE)) return CUDA_ERROR_INVALID_VALUE;
+    *address = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+    return CUDA_SUCCESS;
+}
+CUresult cuMemFreeHost(void *address) { free(address); return CUDA_SUCCESS; }
+
+CUresult cuMemcpyHtoDAsync(CUdeviceptr dst, const void *src, size_t size, CUstream stream) { CALL; memcpy((void *)dst, src, size); return CUDA_SUCCESS; }
+CUresult cuMemcpyDtoHAsync(void *dst, CUdeviceptr src, size_t size, CUstream stream) { CALL; memcpy(dst, (void *)src, size); return CUDA_SUCCESS; }
+CUresult cuMemcpyDtoDAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream) { CALL; memmove((void *)dst, (void *)src, size); return CUDA_SUCCESS; }
+CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D *copy, CUstream stream) {
+    CALL;
+    if (copy->srcMemoryType != CU_MEMORYTYPE_DEVICE || copy->dstMemoryType != CU_MEMORYTYPE_DEVICE || copy->srcXInBytes ||
+        copy->srcY || copy->dstXInBytes || copy->dstY || copy->srcPitch < copy->WidthInBytes || copy->dstPitch < copy->WidthInBytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t row = 0; row < copy->Height; row++)
+        memcpy((char *)copy->dstDevice + row * copy->dstPitch, (char *)copy->srcDevice + row * copy->srcPitch, copy->WidthInBytes);
+    return CUDA_SUCCESS;
+}
+CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream) { CALL; memset((void *)dst, value, count); return CUDA_SUCCESS; }
+CUresult cuMemsetD16Async(CUdeviceptr dst, unsigned short value, size_t count, CUstream stream) {
+    CALL;
+    for (size_t i = 0; i < count; i++) ((unsigned short *)dst)[i] = value;
+    return CUDA_SUCCESS;
+}
+CUresult cuMemsetD32Async(CUdeviceptr dst, unsigned value, size_t count, CUstream stream) {
+    CALL;
+    for (size_t i = 0; i < count; i++) ((unsigned *)dst)[i] = value;
+    return CUDA_SUCCESS;
+}
+
+/* Every module has one kernel, scale(u64, u32, f32), and one global variable. */
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count, CUjit_option *options, void **values) {
+    CALL;
+    if (strstr(image, "bogus")) {
+        for (unsigned i = 0; i < count; i++)
+            if (options[i] == CU_JIT_ERROR_LOG_BUFFER) {
+                if (options[i + 1] != CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) return CUDA_ERROR_UNKNOWN;
+                snprintf(values[i], (size_t)values[i + 1], "ptxas application ptx input, line 3; error   : Parsing error near 'bogus'");
+            }
+        return CUDA_ERROR_INVALID_PTX;
+    }
+    *module = malloc(16);
+    return CUDA_SUCCESS;
+}
+CUresult cuModuleUnload(CUmodule module) { CALL; return CUDA_SUCCESS; }
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+    *function = (CUfunction)&the_function;
+    return strncmp(name, "missing", 7) ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+CUresult cuModuleGetFunctionCount(unsigned *count, CUmodule module) { *count = 1; return CUDA_SUCCESS; }
+CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned count, CUmodule module) {
+    for (unsigned i = 0; i < count; i++) functions[i] = (CUfunction)&the_function;
+    return CUDA_SUCCESS;
+}
+CUresult cuModuleGetGlobal(CUdeviceptr *address, size_t *size, CUmodule module, const char *name) {
+    *address = 0xABC00;
+    *size = 64;
+    return strcmp(name, "missing") ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+CUresult cuFuncGetName(const char **name, CUfunction function) { *name = ((struct function *)function)->name; return CUDA_SUCCESS; }
+CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size) {
+    static const size_t offsets[] = {0, 8, 12}, sizes[] = {8, 4, 4};
+    if (index >= 3) return CUDA_ERROR_INVALID_VALUE;
+    *offset = offsets[index];
+    *size = sizes[index];
+    return CUDA_SUCCESS;
+}
+CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) { *value = attribute == CU_FUNC_ATTRIBUTE_NUM_REGS ? 17 : 512; return CUDA_SUCCESS; }
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) { CALL; return CUDA_SUCCESS; }
+
+static void record(const unsigned *grid_block_shared, void **parameters) {
+    for (int i = 0; i < 7; i++) last_launch[i] = grid_block_shared[i];
+    last_launch[7] = parameters ? *(unsigned long long *)parameters[0] : 0;
+    last_launch[8] = last_launch[9] = 0;
+}
+CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                        unsigned block_z, unsigned shared, CUstream stream, void **parameters, void **extra) {
+    CALL;
+    unsigned shape[] = {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared};
+    record(shape, parameters);
+    return extra ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra) {
+    CALL;
+    unsigned shape[] = {config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY, config->blockDimZ,
+                        config->sharedMemBytes};
+    record(shape, parameters);
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+            last_launch[8] = 100 * config->attrs[i].value.clusterDim.x + 10 * config->attrs[i].value.clusterDim.y + config->attrs[i].value.clusterDim.z;
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) last_launch[9] = config->attrs[i].value.cooperative;
+    }
+    return extra ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorName(CUresult code, const char **text) { *text = code == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_OTHER"; return CUDA_SUCCESS; }
+CUresult cuGetErrorString(CUresult code, const char **text) { *text = "as the fake says"; return CUDA_SUCCESS; }
+
+/* What cuda.bindings looks functions up with: the newest version of a symbol that is defined here. */
+CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status) {
+    static const char *const suffixes[] = {"_v4", "_v3", "_v2", ""};
+    Dl_info own;
+    dladdr((void *)&fake_fail, &own);
+    void *self = dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    char name[256];
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "%s%s", symbol, suffixes[i]);
+        *function = dlsym(self, name);
+        if (*function) {
+            if (status) *status = CU_GET_PROC_ADDRESS_SUCCESS;
+            return CUDA_SUCCESS;
+        }
+    }
+    if (status) *status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    return CUDA_ERROR_NOT_FOUND;
+}

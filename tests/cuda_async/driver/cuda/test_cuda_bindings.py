@@ -1,0 +1,149 @@
+"""The CUDA driver on the real `cuda.bindings`, over a libcuda that simulates (`fake_libcuda.c`).
+
+That checks what a stand-in in Python cannot: that the bindings take our arguments, in the versions installed
+here. It needs a C compiler and NVIDIA's header cuda.h, and is skipped without.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cuda_async.driver.cuda import cuda_include_paths
+
+SOURCE = Path(__file__).with_name("fake_libcuda.c")
+
+SCRIPT = r"""
+import ctypes, struct
+import numpy as np
+from cuda_async.driver._arguments import ArgumentBlock
+from cuda_async.driver.cuda import borrow_context, cuda_device_count, cuda_unavailable_reason, open_cuda_driver
+from cuda_async.errors import CompileError, DeviceLostError, DriverError, OutOfMemoryError
+
+library = ctypes.CDLL("libcuda.so.1")
+library.fake_last_launch.restype = ctypes.POINTER(ctypes.c_ulonglong * 16)
+PTX = b".version 8.0\n.target sm_80\n.visible .entry scale(.param .u64 x, .param .u32 n, .param .f32 f) { ret; }\n"
+
+def raises(kind, text, call):
+    try: call()
+    except kind as error: assert text in str(error), error
+    else: raise AssertionError(f"no {kind.__name__}")
+
+assert (cuda_device_count(), cuda_unavailable_reason()) == (1, None)
+driver = open_cuda_driver(0)
+properties = driver.properties
+assert (properties.name, properties.compute_capability, properties.driver_version) == ("Fake", (9, 0), (13, 0))
+assert properties.uuid == "GPU-00112233-4455-6677-8899-aabbccddeeff"
+assert properties.total_memory_bytes == 80 << 30 and properties.limits.stream_priorities == (0, -5)
+assert borrow_context(0x1000) is driver and borrow_context(0x5000) is not driver
+
+stream, event = driver.stream_create(-1), driver.event_create()
+start, end = driver.event_create(timing=True), driver.event_create(timing=True)
+driver.bind()
+for recorded in (event, start, end): driver.event_record(recorded, stream)
+driver.stream_wait_event(stream, event)
+driver.event_synchronize(event)
+assert driver.event_query(event) and driver.stream_query(stream)
+assert driver.event_elapsed_ms(start, end) == 0.5
+raises(DriverError, "timing=True", lambda: driver.event_elapsed_ms(start, event))
+driver.event_destroy(event)
+
+pinned = driver.pinned_alloc(1 << 16)
+host = np.frombuffer((ctypes.c_ubyte * (1 << 16)).from_address(pinned), "u1")
+first, second = (driver.memory_alloc_async(1 << 16, stream) for _ in range(2))
+assert driver.pool_statistics().used_bytes == 1 << 17
+data = np.arange(1 << 16).astype("u1")
+host[:] = data
+driver.copy_host_to_device_async(first, pinned, 1 << 16, stream)
+driver.copy_device_to_device_async(second, first, 1 << 16, stream)
+host[:] = 0
+driver.copy_device_to_host_async(pinned, second, 1 << 16, stream)
+assert (host == data).all()
+driver.copy_strided_async(first, (2048, 1), second, (4096, 1), (8, 2000), 1, stream)
+driver.copy_device_to_host_async(pinned, first, 8 * 2048, stream)
+assert (host[: 8 * 2048].reshape(8, 2048)[:, :2000] == data[: 8 * 4096].reshape(8, 4096)[:, :2000]).all()
+for pattern in (b"a", b"ab", b"abcd", b"abcdabcd"):
+    driver.fill_async(first, pattern, 100, stream)
+    assert ctypes.string_at(first, 100 * len(pattern)) == pattern * 100
+raises(OutOfMemoryError, f"{1 << 40} bytes do not fit", lambda: driver.memory_alloc_async(1 << 40, stream))
+driver.pool_trim()
+driver.pool_set_release_threshold(0)
+
+module = driver.module_load(PTX, "scale.ptx")
+assert driver.module_function_names(module) == ["scale"]
+assert driver.module_global(module, "table") == (0xABC00, 64)
+raises(LookupError, "missing", lambda: driver.module_function(module, "missing"))
+raises(LookupError, "missing", lambda: driver.module_global(module, "missing"))
+function = driver.module_function(module, "scale")
+info = driver.function_info(function)
+assert [(p.name, p.offset_bytes, p.kind.value) for p in info.parameters] == [
+    ("x", 0, "integer"), ("n", 8, "integer"), ("f", 12, "float")]
+assert info.registers == 17
+raises(CompileError, "at line 3: bogus;", lambda: driver.module_load(PTX.replace(b".vis", b"bogus;\n.vis"), "bad"))
+driver.function_allow_shared_bytes(function, 70000)
+
+block = ArgumentBlock(info.parameters)
+struct.pack_into("<Q", block.buffer, 0, 0x123456789)
+launched = library.fake_last_launch().contents
+driver.launch(function, (7, 6, 5), (4, 3, 2), 48, stream, block)
+assert list(launched)[:8] == [7, 6, 5, 4, 3, 2, 48, 0x123456789]
+driver.launch(function, (1, 1, 1), (1, 1, 1), 0, stream, ArgumentBlock(()))
+assert launched[7] == 0
+driver.launch_with_attributes(
+    function, (8, 1, 1), (64, 1, 1), 16, stream, block, cluster=(2, 1, 1), cooperative=True)
+assert list(launched)[:10] == [8, 1, 1, 64, 1, 1, 16, 0x123456789, 211, 1]
+driver.launch_with_attributes(
+    function, (16, 1, 1), (64, 1, 1), 0, stream, block, cluster=(16, 1, 1), cooperative=False)
+assert list(launched)[8:10] == [1611, 0]
+driver.fill_async(first, b"abcdefgh", 1000, stream)  # by a kernel
+assert list(launched)[:4] == [4, 1, 1, 256] and launched[7] == first
+driver.convert_async(first, np.dtype("f4"), second, np.dtype("f2"), 100, stream)
+
+driver.memory_free_async(first, stream)
+driver.memory_free_async(second, stream)
+assert driver.pool_statistics().used_bytes == 0
+driver.pinned_free(pinned)
+driver.module_unload(module)
+foreign = driver.stream_borrow(0x7000)
+driver.stream_destroy(foreign)
+driver.stream_destroy(stream)
+assert driver.stream_create(-1) == stream
+library.fake_fail(b"cuStreamSynchronize", 700)
+raises(DeviceLostError, "CUDA_ERROR_ILLEGAL_ADDRESS (700): as the fake says", lambda: driver.stream_synchronize(stream))
+raises(DeviceLostError, "cuStreamSynchronize", driver.bind)
+driver.close()
+print("all right")
+"""
+
+
+@pytest.fixture(scope="module")
+def library_folder(tmp_path_factory):
+    """A folder with the simulated libcuda.so.1."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    headers = [path for path in cuda_include_paths() if (Path(path) / "cuda.h").is_file()]
+    if sys.platform != "linux" or compiler is None or not headers:
+        pytest.skip("needs Linux, a C compiler and cuda.h (package nvidia-cuda-runtime)")
+    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
+        pytest.skip("needs the package cuda-bindings")
+    folder = tmp_path_factory.mktemp("libcuda")
+    command = [compiler, "-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1", f"-I{headers[0]}"]
+    subprocess.run([*command, SOURCE, "-o", folder / "libcuda.so.1", "-ldl"], check=True, timeout=120)
+    return folder
+
+
+def test_driver_runs_on_the_real_bindings(library_folder):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "LD_LIBRARY_PATH": str(library_folder)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "all right\n"
