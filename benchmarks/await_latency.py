@@ -62,7 +62,7 @@ def main() -> int:
         if isinstance(times, str):
             rows.append((name, "-", "-", "-", times))
             continue
-        ratio = times["median_us"] / baseline["median_us"] if baseline else float("nan")
+        ratio = times["median_us"] / baseline["median_us"] if baseline else "-"
         rows.append((name, times["median_us"], times["p10_us"], times["p90_us"], ratio))
     about = machine(ours.device)
     print_table(

@@ -190,7 +190,7 @@ def main() -> int:
         if isinstance(times, str):
             rows.append((name, "-", "-", times))
             continue
-        ratio = times["median_us"] / baseline["median_us"] if isinstance(baseline, dict) else float("nan")
+        ratio = times["median_us"] / baseline["median_us"] if isinstance(baseline, dict) else "-"
         rows.append((name, times["median_us"] / launches, ratio, f"{times['median_us']:.0f} us a chain"))
     about = machine(ours.device)
     print_table(

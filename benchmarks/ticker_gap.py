@@ -2,7 +2,8 @@
 
 A coroutine sleeps 1 ms again and again and notes when it wakes; the number is the longest time between two
 wakes while another coroutine does the work named. The idle row is the ticker alone: what the loop, the
-machine and its other tenants contribute. Each scenario runs in a fresh process, so "first use" is one.
+machine and its other tenants contribute. Each scenario runs in a fresh process that has imported the packages and
+used no device.
 
     python benchmarks/ticker_gap.py [--device cuda:0] [--loop asyncio] [--out FILE.json]
 """
@@ -17,113 +18,129 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import anyio
+import numpy as np
 from _harness import PTX_FILE, machine, print_table, run_on_loop, write_results
+
+import cuda_async as ca
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    Work = Callable[[], Awaitable[None]]
 
 MIB = 1 << 20
 TICK_S = 0.001
 
 
-async def all_of(calls: list[Callable[[], Awaitable[object]]]) -> None:
+async def all_of(calls: list[Work]) -> None:
     """Run coroutines at once, on whichever loop this is."""
-    import anyio
-
     async with anyio.create_task_group() as group:
         for call in calls:
             group.start_soon(call)
 
 
 # ------------------------------------------------------------------------------- scenarios
-# Each takes the device's name and the number of repetitions, and imports what it needs itself: for
-# "first use" the import is part of the work.
+# Each takes the device's name, prepares what is not to be measured, and returns the work. No device has
+# been used before: where that matters, the work's first awaits come before the ticker looks, or are the work.
 
 
-async def idle(device: str) -> None:
-    import anyio
-
-    await anyio.sleep(0.5)
-
-
-async def first_use(device: str) -> None:
-    """The first await of the process: driver, context, module and stream are made."""
-    import cuda_async as ca
-
-    with ca.use_device(device):
-        kernel = ca.Module.from_ptx(PTX_FILE.read_text()).function("axpy_f32")
-        x = await ca.zeros((128,), "float32")
-        y = await ca.zeros((128,), "float32")
-        await kernel.launch(1, 128, 128, 2.0, ca.read(x), ca.mut(y))
+def idle(device: str) -> Work:
+    """The ticker alone."""
+    return lambda: anyio.sleep(0.5)
 
 
-async def long_kernel(device: str) -> None:
-    """One kernel of about half a second on a GPU; a few hundred steps of the simulated device."""
-    import cuda_async as ca
+def first_use(device: str) -> Work:
+    """The first awaits of the process: driver, context, streams, module and staging memory are made."""
 
-    with ca.use_device(device):
-        kernel = ca.Module.from_ptx(PTX_FILE.read_text()).function("busy_f32")
-        y = await ca.zeros((128,), "float32")
-        rounds = 100_000_000 if device.startswith("cuda") else 2_000
-        await kernel.launch(1, 128, rounds, ca.mut(y))
+    async def work() -> None:
+        with ca.use_device(device):
+            kernel = ca.Module.from_ptx(PTX_FILE.read_text()).function("axpy_f32")
+            x = await ca.from_host(np.ones(128, np.float32))
+            y = await ca.zeros((128,), "float32")
+            await kernel.launch(1, 128, 128, 2.0, ca.read(x), ca.mut(y))
+            await y.to_host()
+
+    return work
 
 
-async def transfers(device: str) -> None:
+def long_kernel(device: str) -> Work:
+    """One kernel of about half a second."""
+    rounds = 100_000_000 if device.startswith("cuda") else 10_000
+
+    async def work() -> None:
+        with ca.use_device(device):
+            kernel = ca.Module.from_ptx(PTX_FILE.read_text()).function("busy_f32")
+            y = await ca.zeros((128,), "float32")
+            await kernel.launch(1, 128, rounds, ca.mut(y))
+
+    return work
+
+
+def transfers(device: str) -> Work:
     """256 MiB to the device and back."""
-    import numpy as np
-
-    import cuda_async as ca
-
     data = np.ones(256 * MIB // 4, np.float32)
-    with ca.use_device(device):
-        tensor = await ca.from_host(data)
-        back = await tensor.to_host()
-    assert back[-1] == 1.0
+
+    async def work() -> None:
+        with ca.use_device(device):
+            tensor = await ca.from_host(data)
+            back = await tensor.to_host()
+        assert back[-1] == 1.0
+
+    return work
 
 
-async def many_operations(device: str, count: int) -> None:
-    import cuda_async as ca
+def many_operations(device: str, count: int) -> Work:
+    """Chains of an allocation, a fill, a launch and a download, all at once."""
 
-    with ca.use_device(device):
-        kernel = ca.Module.from_ptx(PTX_FILE.read_text()).function("axpy_f32")
-        x = await ca.ones((128,), "float32")
+    async def work() -> None:
+        with ca.use_device(device):
+            kernel = ca.Module.from_ptx(PTX_FILE.read_text()).function("axpy_f32")
+            x = await ca.ones((128,), "float32")
 
-        async def one() -> None:
-            y = await ca.zeros((128,), "float32").then(
-                lambda y: kernel.launch(1, 128, 128, 2.0, ca.read(x), ca.mut(y))
-            )
-            del y
+            async def one() -> None:
+                y = ca.zeros((128,), "float32")
+                op = y.then(lambda y: kernel.launch(1, 128, 128, 2.0, ca.read(x), ca.mut(y)))
+                result = await op.last().to_host()
+                assert result[0] == 2.0
 
-        await all_of([one] * count)
+            await all_of([one] * count)
 
-
-async def operations_200(device: str) -> None:
-    """200 chains of an allocation, a fill and a launch, at once."""
-    await many_operations(device, 200)
+    return work
 
 
-async def operations_1000(device: str) -> None:
-    """1000 of them."""
-    await many_operations(device, 1000)
+def tile_compile(device: str) -> Work:
+    """The first launch of a tile kernel that no cache holds."""
+    import tilekern as tk
+
+    @tk.kernel
+    def shifted(out: tk.Tile1D, x: tk.Tensor1D, by: float):
+        out.store(tk.exp(tk.load_like(x, out)) + by)
+
+    async def work() -> None:
+        with ca.use_device(device):
+            x = await ca.ones((1000,), "float32")
+            await shifted(ca.empty(1000).partition(128), x, time.time()).first().unpartition()
+
+    return work
 
 
-SCENARIOS: dict[str, Callable[[str], Awaitable[None]]] = {
+SCENARIOS: dict[str, Callable[[str], Work]] = {
     "idle": idle,
     "first use": first_use,
     "long kernel": long_kernel,
     "256 MiB up and down": transfers,
-    "200 operations at once": operations_200,
-    "1000 operations at once": operations_1000,
+    "200 operations at once": lambda device: many_operations(device, 200),
+    "1000 operations at once": lambda device: many_operations(device, 1000),
+    "first tile kernel": tile_compile,
 }
 
 
 # ---------------------------------------------------------------------------------- ticker
 
 
-async def measure_gap(work: Callable[[], Awaitable[None]]) -> dict[str, float]:
+async def measure_gap(work: Work) -> dict[str, float]:
     """Longest and 99th-percentile time between wakes of the ticker during `work`, in milliseconds."""
-    import anyio
-
     gaps: list[float] = []
     finished = False
 
@@ -153,8 +170,10 @@ async def measure_gap(work: Callable[[], Awaitable[None]]) -> dict[str, float]:
 
 
 def run_scenario(name: str, device: str, loop: str) -> dict[str, float]:
+    work = SCENARIOS[name](device)
+
     async def main() -> dict[str, float]:
-        return await measure_gap(lambda: SCENARIOS[name](device))
+        return await measure_gap(work)
 
     return cast("dict[str, float]", run_on_loop(loop, main))
 
@@ -179,8 +198,6 @@ def main() -> int:
     if options.scenario is not None and options.device is not None:
         print(json.dumps(run_scenario(options.scenario, options.device, options.loop)))
         return 0
-
-    import cuda_async as ca
 
     device = options.device or str(ca.current_device())
     results: dict[str, Any] = {}

@@ -107,8 +107,8 @@ async def serve_all(
 async def run(options: argparse.Namespace) -> int:
     device = ca.Device(options.device) if options.device else ca.current_device()
     on_gpu = device.kind == "cuda"
-    count = options.requests or (200 if on_gpu else 24)
-    rounds = options.rounds or (20_000 if on_gpu else 16)
+    count = options.requests or (200 if on_gpu else 64)
+    rounds = options.rounds or (20_000 if on_gpu else 256)
     random = np.random.default_rng(0)
     requests = [random.uniform(1e-3, 1e3, 4 * BLOCK).astype(np.float32) for _ in range(count)]
 
