@@ -37,6 +37,7 @@ _COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DO
 _ENTRY = re.compile(r"\.entry\s+([A-Za-z_$%][\w$]*)\s*(\(|\{|\.|;)")
 _SCALAR = re.compile(r"\.([bsuf])(8|16|32|64|128)\b")
 _OTHER_TYPE = re.compile(r"\.(f16x2|bf16x2|bf16|tf32|texref|samplerref|surfref)\b")
+_POINTER = re.compile(r"\.ptr\b(?:\s*\.(?:global|shared|const|local|generic)\b)?(?:\s*\.align\s+\d+)?")
 _ALIGN = re.compile(r"\.align\s+(\d+)")
 _NAME = re.compile(r"(?<![.\w])([A-Za-z_$%][\w$]*)\s*((?:\[\s*\d*\s*\]\s*)*)$")
 _DIMENSION = re.compile(r"\[\s*(\d+)\s*\]")
@@ -128,14 +129,14 @@ def _declared(declarations: str) -> Iterator[tuple[str, int, int, ParameterKind]
         return
     for declaration in declarations.split(","):
         # `.ptr .global .align 16` says what a pointer points to; its alignment is not the parameter's.
-        own = re.sub(
-            r"\.ptr\b(?:\s*\.(?:global|shared|const|local|generic)\b)?(?:\s*\.align\s+\d+)?", " ", declaration
-        )
+        own = _POINTER.sub(" ", declaration)
         named = _NAME.search(own.strip())
         if ".param" not in own or named is None:
             yield "", 0, 1, ParameterKind.UNKNOWN
             continue
         item, kind = _type_of(own)
+        if item == 8 and kind is ParameterKind.INTEGER and own != declaration:
+            kind = ParameterKind.POINTER
         count = 1
         dimensions = _DIMENSION.findall(named[2])
         for extent in dimensions:

@@ -124,7 +124,7 @@ class DriverCalls:
         raise self._lost_error()
 
     def _lost_error(self) -> DeviceLostError:
-        error = DeviceLostError(f"{self._cause} ({self.label} can run nothing more in this process)")
+        error = DeviceLostError(f"{self.label}: {self._cause}")
         error.__cause__ = self._cause
         return error
 

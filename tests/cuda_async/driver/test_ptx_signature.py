@@ -8,6 +8,7 @@ from cuda_async.driver._protocol import ParameterKind
 from cuda_async.driver._ptx_signature import read_ptx_header, read_ptx_signatures
 
 I, F, S, U = ParameterKind.INTEGER, ParameterKind.FLOAT, ParameterKind.STRUCT, ParameterKind.UNKNOWN  # noqa: E741
+P = ParameterKind.POINTER
 
 NVCC = """
 //
@@ -73,7 +74,7 @@ def test_nvcc_output():
         (0, 4, 4, I),
         (4, 4, 4, F),
         (8, 8, 8, F),
-        (16, 8, 8, I),
+        (16, 8, 8, P),
         (24, 20, 8, S),
         (44, 2, 2, S),
     ]
@@ -86,7 +87,7 @@ def test_nvcc_output():
 
 def test_triton_output():
     kernel = read_ptx_signatures(TRITON)["add_kernel"]
-    assert layout(kernel) == [(0, 8, 8, I), (8, 4, 4, I), (12, 2, 2, I), (16, 16, 16, U)]
+    assert layout(kernel) == [(0, 8, 8, P), (8, 4, 4, I), (12, 2, 2, I), (16, 16, 16, U)]
     assert kernel.parameters[0].name == "add_kernel_param_0"
     assert kernel.required_block == (128, 1, 1)
 
