@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # before it. The package's __init__ stands above all of them.
 CUDA_ASYNC = ("errors", "driver", "memory", "scheduling", "ops", "graph", "testing")
 
-# tilekern: what each part may import of tilekern besides itself. `errors` is below everything.
+# tilekern: what each part may import of tilekern besides itself. What is in none of
+# these (`kernels`, `tune`, `bench`) stands on the public surface of all the rest.
 TILEKERN = {
     "errors": set(),
     "dtypes": set(),
@@ -33,7 +34,6 @@ TILEKERN = {
         *("errors", "dtypes", "ir", "language", "passes", "tileir", "lowering", "interpreter", "frontend"),
     },
 }
-# These stand on the public surface of all the rest.
 TILEKERN_TOP = {"kernels", "tune", "bench"}
 
 # The parts of tilekern that describe and rewrite kernels know no device.
