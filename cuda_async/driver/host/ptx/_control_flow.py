@@ -1,0 +1,440 @@
+"""Basic blocks of a function, the order that makes diverged threads meet again, and live registers.
+
+Blocks
+    end at branches, calls, barriers and returns. Instructions that exchange values inside a warp begin a
+    block, since threads may have to wait there for the rest of their warp. A guarded instruction of these
+    kinds (`@p ret`) gets a block of its own, entered by a conditional branch.
+
+Order
+    Groups of threads that took different ways wait at block starts; the group at the lowest block runs. So
+    the numbering decides where they meet. The text's order is not enough: compilers move unlikely code out of
+    line. We number blocks by a weak topological order (Bourdoncle, "Efficient chaotic iteration strategies
+    with widenings", 1993): a block comes after all that lead to it, except by back edges, and the blocks of a
+    loop are adjacent. Then whoever leaves a branch or a loop early waits at its end until the others come.
+    Among blocks that are not ordered by this the text's order holds.
+
+Liveness
+    A register that no waiting thread will read before writing it may be overwritten in all lanes at once,
+    without a mask. That is true of most registers a compiler makes, so it is worth a data-flow analysis; sets
+    of registers are Python integers with a bit per register.
+
+Spinning
+    A loop that reads memory with an atomic or an ordered load may be waiting for another thread. Threads in
+    such a loop let others run after a few turns; other loops keep the machine much longer, as every switch
+    breaks up a group.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ._syntax import (
+    Address,
+    Immediate,
+    LabelReference,
+    Pair,
+    RegisterOperand,
+    Tuple,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ._syntax import Function, Instruction, Operand
+
+__all__ = ["BasicBlock", "Ending", "FlowGraph", "build_flow_graph", "carry_bit", "has_destination"]
+
+
+class Ending(Enum):
+    """How a block ends."""
+
+    FALL = "fall"
+    JUMP = "jump"
+    BRANCH = "branch"
+    """Conditional: successors are (taken, not taken)."""
+    INDEXED = "indexed"
+    """`brx.idx`."""
+    CALL = "call"
+    BARRIER = "barrier"
+    RETURN = "return"
+    EXIT = "exit"
+    TRAP = "trap"
+
+
+@dataclass(slots=True, eq=False)
+class BasicBlock:
+    """Instructions that run one after another.
+
+    Attributes:
+        instructions: all but the one that ends the block.
+        ender: the instruction that ends it, where one does.
+        guard: predicate of a `BRANCH`; the ender may be the guarded instruction itself.
+        successors: indices of blocks.
+        order: position in the weak topological order.
+        live_in: registers read later, at the block's start.
+        spins: lies in a loop that may wait for other threads.
+    """
+
+    index: int
+    instructions: list[Instruction] = field(default_factory=list)
+    ending: Ending = Ending.FALL
+    ender: Instruction | None = None
+    guard: RegisterOperand | None = None
+    successors: list[int] = field(default_factory=list)
+    order: int = 0
+    live_in: int = 0
+    spins: bool = False
+
+
+@dataclass(slots=True)
+class FlowGraph:
+    blocks: list[BasicBlock]
+
+
+_ENDERS = {
+    "bra": Ending.JUMP,
+    "brx": Ending.INDEXED,
+    "ret": Ending.RETURN,
+    "exit": Ending.EXIT,
+    "trap": Ending.TRAP,
+    "brkpt": Ending.TRAP,
+    "call": Ending.CALL,
+    "bar": Ending.BARRIER,
+    "barrier": Ending.BARRIER,
+}
+_WARP_WIDE = frozenset(
+    ("shfl", "vote", "match", "redux", "elect", "mma", "ldmatrix", "stmatrix", "movmatrix")
+)
+_NO_DESTINATION = frozenset(
+    {"st", "red", "stmatrix", "prefetch", "prefetchu", "applypriority", "discard", "cp", "multimem"}
+    | {"bar", "barrier", "membar", "fence", "nanosleep", "griddepcontrol", "setmaxnreg", "pmevent"}
+    | {"bra", "brx", "ret", "exit", "trap", "brkpt", "stackrestore"}
+)
+
+
+def has_destination(instruction: Instruction) -> bool:
+    """Whether the first operand is a result."""
+    opcode, modifiers = instruction.opcode, instruction.modifiers
+    if opcode in ("bar", "barrier"):
+        return "red" in modifiers
+    if opcode == "mbarrier":
+        return modifiers[:1] in (("arrive",), ("test_wait",), ("try_wait",), ("pending_count",)) and not (
+            isinstance(instruction.operands[0], Address)
+        )
+    return opcode not in _NO_DESTINATION
+
+
+def carry_bit(function: Function) -> int:
+    """The bit of the carry flag, which counts as one more register."""
+    return 1 << len(function.registers)
+
+
+def build_flow_graph(function: Function) -> FlowGraph:
+    """Cut a function's body into blocks and analyse them."""
+    blocks = _cut(function)
+    _number(blocks)
+    _find_live(function, blocks)
+    return FlowGraph(blocks)
+
+
+# ------------------------------------------------------------------------------------ blocks
+
+
+def _begins_block(instruction: Instruction) -> bool:
+    return instruction.opcode in _WARP_WIDE
+
+
+def _cut(function: Function) -> list[BasicBlock]:
+    body = function.body or []
+    leaders = {0, *(label.position for label in function.labels)}
+    for position, instruction in enumerate(body):
+        special = instruction.opcode in _ENDERS
+        if special:
+            leaders.add(position + 1)
+        if _begins_block(instruction) or (special and instruction.guard and instruction.opcode != "bra"):
+            leaders.add(position)
+            if instruction.guard:
+                leaders.add(position + 1)
+    leaders.add(len(body))  # falling off the end returns
+    blocks: list[BasicBlock] = []
+    entry_at: dict[int, int] = {}
+    guarded: list[BasicBlock] = []
+    starts = sorted(leaders)
+    for start, end in zip(starts, [*starts[1:], len(body) + 1]):
+        first = body[start] if start < len(body) else None
+        entry_at[start] = len(blocks)
+        if (
+            first is not None
+            and first.guard is not None
+            and first.opcode != "bra"
+            and (first.opcode in _ENDERS or _begins_block(first))
+        ):
+            gate = BasicBlock(len(blocks), ending=Ending.BRANCH, guard=first.guard, ender=first)
+            blocks.append(gate)
+            guarded.append(gate)
+        block = BasicBlock(len(blocks), body[start:end])
+        blocks.append(block)
+        if start == len(body):
+            block.ending = Ending.RETURN
+        elif block.instructions and block.instructions[-1].opcode in _ENDERS:
+            block.ender = block.instructions.pop()
+            block.ending = _ENDERS[block.ender.opcode]
+            if block.ending is Ending.JUMP and block.ender.guard is not None:
+                block.ending, block.guard = Ending.BRANCH, block.ender.guard
+    for block in blocks:
+        _connect(block, blocks, entry_at)
+    return blocks
+
+
+def _connect(block: BasicBlock, blocks: list[BasicBlock], entry_at: dict[int, int]) -> None:
+    following = block.index + 1
+    ender = block.ender
+    if block.ending is Ending.BRANCH:
+        assert ender is not None
+        if ender.opcode == "bra":
+            block.successors = [entry_at[_target(ender)], following]
+        else:  # a guarded instruction: it stands in the next block, or is skipped
+            block.successors = [following, following + 1]
+    elif block.ending is Ending.JUMP:
+        assert ender is not None
+        block.successors = [entry_at[_target(ender)]]
+    elif block.ending is Ending.INDEXED:
+        assert ender is not None
+        assert ender.targets is not None
+        block.successors = [entry_at[label.position] for label in ender.targets.labels]
+    elif block.ending in (Ending.FALL, Ending.CALL, Ending.BARRIER):
+        block.successors = [following]
+
+
+def _target(instruction: Instruction) -> int:
+    operand = instruction.operands[0]
+    assert isinstance(operand, LabelReference)
+    return operand.label.position
+
+
+# ------------------------------------------------------------------------------------- order
+
+
+def _number(blocks: list[BasicBlock]) -> None:
+    """Give every block its `order`, and mark the loops that may spin."""
+    successors = [list(dict.fromkeys(block.successors)) for block in blocks]
+    order = 0
+    # Work items: a set of blocks to order, all edges into `head` cut (it is the loop's entry).
+    stack: list[tuple[list[int], int | None]] = [(list(range(len(blocks))), None)]
+    while stack:
+        nodes, head = stack.pop()
+        if head is not None:
+            blocks[head].order = order
+            order += 1
+            nodes = [node for node in nodes if node != head]
+        inside = set(nodes)
+        components = _components(nodes, successors, inside)
+        if len(components) == 1 and len(components[0]) == 1 and not _loops(components[0], successors):
+            blocks[components[0][0]].order = order
+            order += 1
+            continue
+        ordered = _topological(components, successors, inside)
+        pending: list[tuple[list[int], int | None]] = []
+        for component in ordered:
+            if len(component) > 1 or _loops(component, successors):
+                if any(_may_wait(instruction) for n in component for instruction in blocks[n].instructions):
+                    for node in component:
+                        blocks[node].spins = True
+                pending.append((component, _entry(component, successors, blocks)))
+            else:
+                pending.append((component, None))
+        stack.extend(reversed(pending))
+
+
+def _loops(component: list[int], successors: list[list[int]]) -> bool:
+    return len(component) == 1 and component[0] in successors[component[0]]
+
+
+def _entry(component: list[int], successors: list[list[int]], blocks: list[BasicBlock]) -> int:
+    """The block a loop is entered at: the first that has a predecessor outside, else the first."""
+    members = set(component)
+    entered = {
+        target
+        for node in range(len(blocks))
+        if node not in members
+        for target in successors[node]
+        if target in members
+    }
+    return min(entered or members)
+
+
+def _components(nodes: list[int], successors: list[list[int]], inside: set[int]) -> list[list[int]]:
+    """Strongly connected components (Tarjan's algorithm, without recursion)."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    on_stack: set[int] = set()
+    path: list[int] = []
+    found: list[list[int]] = []
+    for root in nodes:
+        if root in index:
+            continue
+        index[root] = low[root] = len(index)
+        path.append(root)
+        on_stack.add(root)
+        work = [(root, iter(successors[root]))]
+        while work:
+            node, rest = work[-1]
+            descended = False
+            for target in rest:
+                if target not in inside:
+                    continue
+                if target not in index:
+                    index[target] = low[target] = len(index)
+                    path.append(target)
+                    on_stack.add(target)
+                    work.append((target, iter(successors[target])))
+                    descended = True
+                    break
+                if target in on_stack:
+                    low[node] = min(low[node], index[target])
+            if descended:
+                continue
+            work.pop()
+            if work:
+                low[work[-1][0]] = min(low[work[-1][0]], low[node])
+            if low[node] == index[node]:
+                component = []
+                while True:
+                    member = path.pop()
+                    on_stack.discard(member)
+                    component.append(member)
+                    if member == node:
+                        break
+                found.append(sorted(component))
+    return found
+
+
+def _topological(
+    components: list[list[int]], successors: list[list[int]], inside: set[int]
+) -> list[list[int]]:
+    """Components so that each comes after those that lead to it; the lowest block first among equals."""
+    owner = {node: number for number, component in enumerate(components) for node in component}
+    targets: list[set[int]] = [set() for _ in components]
+    waiting = [0] * len(components)
+    for node, number in owner.items():
+        for successor in successors[node]:
+            if successor in inside and owner[successor] != number:
+                targets[number].add(owner[successor])
+    for reached in targets:
+        for number in reached:
+            waiting[number] += 1
+    ready = [(component[0], number) for number, component in enumerate(components) if not waiting[number]]
+    heapq.heapify(ready)
+    ordered = []
+    while ready:
+        _, number = heapq.heappop(ready)
+        ordered.append(components[number])
+        for reached_number in targets[number]:
+            waiting[reached_number] -= 1
+            if not waiting[reached_number]:
+                heapq.heappush(ready, (components[reached_number][0], reached_number))
+    return ordered
+
+
+_ORDERED_LOADS = frozenset(("volatile", "relaxed", "acquire", "mmio"))
+
+
+def _may_wait(instruction: Instruction) -> bool:
+    """Whether a loop around this instruction may be waiting for another thread."""
+    opcode = instruction.opcode
+    if opcode == "atom":
+        return True
+    if opcode in ("nanosleep", "mbarrier"):
+        return True
+    return opcode == "ld" and not _ORDERED_LOADS.isdisjoint(instruction.modifiers)
+
+
+# ---------------------------------------------------------------------------------- liveness
+
+
+def _find_live(function: Function, blocks: list[BasicBlock]) -> None:
+    carry = carry_bit(function)
+    reads = [0] * len(blocks)
+    kills = [0] * len(blocks)
+    for block in blocks:
+        read = killed = 0
+        for instruction in _with_ender(block):
+            used, defined = _uses(instruction, carry)
+            read |= used & ~killed
+            if instruction.guard is None:
+                killed |= defined
+            else:
+                read |= defined & ~killed  # without the predicate the old value stays
+        if block.guard is not None:
+            read |= (1 << block.guard.register.index) & ~killed
+        reads[block.index], kills[block.index] = read, killed
+        block.live_in = read
+    predecessors: list[list[int]] = [[] for _ in blocks]
+    for block in blocks:
+        for successor in block.successors:
+            predecessors[successor].append(block.index)
+    work = sorted(range(len(blocks)), key=lambda n: -blocks[n].order)
+    queued = set(work)
+    work.reverse()
+    while work:
+        number = work.pop()
+        queued.discard(number)
+        block = blocks[number]
+        out = 0
+        for successor in block.successors:
+            out |= blocks[successor].live_in
+        live = reads[number] | (out & ~kills[number])
+        if live != block.live_in:
+            block.live_in = live
+        else:
+            continue
+        for predecessor in predecessors[number]:
+            if predecessor not in queued:
+                queued.add(predecessor)
+                work.append(predecessor)
+
+
+def _with_ender(block: BasicBlock) -> Iterator[Instruction]:
+    yield from block.instructions
+    if block.ender is not None and block.ending is not Ending.BRANCH:
+        yield block.ender
+
+
+def _uses(instruction: Instruction, carry: int) -> tuple[int, int]:
+    """Registers read and written, as bit sets."""
+    read = written = 0
+    operands: Sequence[Operand] = instruction.operands
+    call = instruction.call
+    if call is not None:
+        read |= _bits((call.callee, *call.arguments))
+        written |= _bits(call.returns)
+    elif operands and has_destination(instruction):
+        written |= _bits(operands[:1])
+        read |= _bits(operands[1:])
+    else:
+        read |= _bits(operands)
+    if instruction.guard is not None:
+        read |= 1 << instruction.guard.register.index
+    if instruction.opcode in ("addc", "subc", "madc"):
+        read |= carry
+    if "cc" in instruction.modifiers:
+        written |= carry
+    return read, written
+
+
+def _bits(operands: Iterable[Operand | None]) -> int:
+    bits = 0
+    for operand in operands:
+        if isinstance(operand, RegisterOperand):
+            bits |= 1 << operand.register.index
+        elif isinstance(operand, Tuple):
+            bits |= _bits(operand.elements)
+        elif isinstance(operand, Address):
+            if operand.base is not None and not isinstance(operand.base, Immediate):
+                bits |= _bits((operand.base,))
+        elif isinstance(operand, Pair):
+            bits |= _bits((operand.first, operand.second))
+    return bits

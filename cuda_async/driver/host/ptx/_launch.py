@@ -1,0 +1,156 @@
+"""A launch: which blocks run when, in steps short enough for other streams to run in between.
+
+Blocks run in waves of up to some thousand lanes, in the order of their numbers: more lanes per NumPy call
+make the interpreter faster, until a call takes so long that a step would. Waves run one after another, which
+is all that CUDA promises of the blocks of an ordinary launch. In practice all blocks of a small grid run at
+once there, and programs wait for each other; so a wave whose threads do nothing but wait gets company. A
+cooperative launch has all its blocks running from the start.
+"""
+
+from __future__ import annotations
+
+import itertools
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....errors import LaunchError
+from ._wave import Wave
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..._protocol import HostLaunch
+    from .._memory import HostMemory
+    from ._code import Code
+    from ._lanes import Array
+    from ._program import Program
+
+__all__ = ["Launch"]
+
+_STEP_SECONDS = 0.0008
+"""Time after which a step ends at the next instruction."""
+_LANES = 8192
+_MOST_BYTES = 64 << 20
+"""Memory that the registers, local or shared memory of one wave may take, before it gets fewer blocks."""
+_PATIENCE = 200
+"""Spins of a wave before another one joins it."""
+_MOST_RESIDENT = 132 * 2048
+"""Lanes that run side by side at most in an ordinary launch: what an H100 holds."""
+_WORKSPACE_BYTES = 256
+
+_numbers = itertools.count(1)
+
+
+class Launch:
+    """One launch of one entry.
+
+    Attributes:
+        grid, block, cluster: extents; blocks are numbered with x running fastest.
+        threads_per_block, lanes_per_block: a block is padded to whole warps.
+        parameters: the argument block, padded so that it can be viewed as any type.
+        shared_bytes: of each block, static and dynamic.
+        workspace: device memory for the grid-wide barrier of a cooperative launch; 0 without.
+        block_values: special registers that are the same in every block.
+    """
+
+    def __init__(self, program: Program, launch: HostLaunch, parameter_bytes: int, name: str) -> None:
+        self.program = program
+        self.code: Code = program.code
+        self.name = name
+        self.number = next(_numbers)
+        # The protocol keeps the memory's type open, as it knows no host device.
+        memory: Any = launch.memory
+        self.memory: HostMemory = memory
+        self.grid = launch.grid
+        self.block = launch.block
+        self.cluster = launch.cluster or (1, 1, 1)
+        self.blocks_per_cluster = self.cluster[0] * self.cluster[1] * self.cluster[2]
+        self.has_clusters = self.blocks_per_cluster > 1
+        if any(g % c for g, c in zip(self.grid, self.cluster)):
+            raise LaunchError(
+                f"{name}: the grid {self.grid} is not a multiple of the cluster {self.cluster}", name
+            )
+        self.cooperative = launch.cooperative
+        self.threads_per_block = self.block[0] * self.block[1] * self.block[2]
+        self.lanes_per_block = -(-self.threads_per_block // 32) * 32
+        self.blocks = self.grid[0] * self.grid[1] * self.grid[2]
+        self.dynamic_shared_bytes = launch.shared_bytes
+        self.shared_bytes = program.shared.dynamic_offset + launch.shared_bytes
+        self.parameter_bytes = parameter_bytes
+        padded = -(-max(parameter_bytes, len(launch.arguments), 1) // 16) * 16
+        self.parameters = np.zeros(padded, np.uint8)
+        self.parameters[: len(launch.arguments)] = np.frombuffer(launch.arguments, np.uint8)
+        self._parameter_values: dict[tuple[int, str], Array] = {}
+        self.block_values: dict[tuple[str, str], Array] = {}
+        self.workspace = 0
+
+    def parameter(self, offset: int, dtype: np.dtype[Any]) -> Array:
+        """A value of the argument block, as a register with one element."""
+        key = (offset, dtype.char)
+        value = self._parameter_values.get(key)
+        if value is None:
+            raw = self.parameters[offset : offset + dtype.itemsize].copy()
+            value = self._parameter_values[key] = raw.view(dtype)
+        return value
+
+    def _blocks_per_wave(self) -> int:
+        lanes = _LANES
+        per_lane = max(8 * self.program.register_count, self.program.local_bytes, 1)
+        lanes = min(lanes, max(_MOST_BYTES // per_lane, 32))
+        blocks = max(1, lanes // self.lanes_per_block)
+        if self.shared_bytes:
+            blocks = max(1, min(blocks, _MOST_BYTES // self.shared_bytes))
+        cluster = self.blocks_per_cluster
+        return max(1, blocks // cluster) * cluster
+
+    def run(self) -> Iterator[None]:
+        """Run it step by step."""
+        if self.cooperative:
+            self.workspace = self.memory.allocate(_WORKSPACE_BYTES)
+            self.memory.view(self.workspace, _WORKSPACE_BYTES, "write")[:] = 0
+        try:
+            yield from self._steps()
+        finally:
+            if self.workspace:
+                self.memory.release(self.workspace)
+
+    def _steps(self) -> Iterator[None]:
+        per_wave = self._blocks_per_wave()
+        upcoming = 0
+        waves: list[Wave] = []
+        turn = 0
+        patience = _PATIENCE
+        while upcoming < self.blocks or waves:
+            deadline = perf_counter() + _STEP_SECONDS
+            while perf_counter() < deadline:
+                if not waves or (self.cooperative and upcoming < self.blocks):
+                    if upcoming >= self.blocks:
+                        break
+                    count = min(per_wave, self.blocks - upcoming)
+                    waves.append(Wave(self, upcoming, count))
+                    upcoming += count
+                    if self.cooperative:
+                        continue
+                turn %= len(waves)
+                wave = waves[turn]
+                # NumPy keeps its error state per thread and context: it must not leak out of a step.
+                with np.errstate(all="ignore"):
+                    ended = wave.step(deadline)
+                if ended:
+                    waves.remove(wave)
+                    patience = _PATIENCE
+                    continue
+                turn += 1
+                waiting = sum(w.spins for w in waves)
+                if waiting > patience and upcoming < self.blocks:
+                    resident = len(waves) * per_wave * self.lanes_per_block
+                    if resident < _MOST_RESIDENT:
+                        count = min(per_wave, self.blocks - upcoming)
+                        waves.append(Wave(self, upcoming, count))
+                        upcoming += count
+                        patience = waiting + _PATIENCE
+                if wave.spins and len(waves) == 1 and waiting:
+                    break
+            yield

@@ -1,0 +1,317 @@
+"""Modules: parsed, and loaded into a device's memory."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....errors import CompileError, LaunchError
+from ..._protocol import FunctionInfo, HostLaunch, ParameterInfo, ParameterKind
+from ._launch import Launch
+from ._program import Program, SharedLayout, reachable_functions, symbols_of
+from ._spaces import FUNCTION_WINDOW
+from ._syntax import Function, Module, Variable, is_float_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .._memory import HostMemory
+    from ._syntax import Initializer
+
+__all__ = ["LoadedModule", "PtxFunction", "PtxModule"]
+
+_MAX_THREADS = 1024
+_function_numbers = itertools.count(1)
+
+
+class PtxModule:
+    """A parsed module, not yet on a device. Made by `parse_module`."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self._module.name
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """PTX version of the text."""
+        return self._module.version
+
+    @property
+    def target(self) -> str:
+        """Architecture the text was made for, such as `sm_90a`."""
+        return self._module.target
+
+    def load(self, memory: HostMemory) -> LoadedModule:
+        """Give the module's variables memory and initial values.
+
+        Raises:
+            OutOfMemoryError: the variables do not fit.
+        """
+        return LoadedModule(self._module, memory)
+
+
+class LoadedModule:
+    """A module on a device.
+
+    Attributes:
+        functions: the entries, by name.
+        globals: (address, size in bytes) of the variables in device memory, by name.
+    """
+
+    def __init__(self, module: Module, memory: HostMemory) -> None:
+        self.module = module
+        self.name = module.name
+        self._memory = memory
+        self._addresses: dict[Variable, int] = {}
+        self._function_addresses: dict[Function, int] = {}
+        self.addressed_functions = _addressed_functions(module)
+        self.addressed_parameters = _addressed_parameters(module)
+        self.globals: dict[str, tuple[int, int]] = {}
+        try:
+            self._place_variables()
+        except BaseException:
+            self.unload()
+            raise
+        self.functions: dict[str, PtxFunction] = {
+            name: PtxFunction(self, function)
+            for name, function in module.functions.items()
+            if function.is_entry and function.body is not None
+        }
+
+    def unload(self) -> None:
+        """Give the variables' memory back. The functions must not be started any more."""
+        addresses, self._addresses = self._addresses, {}
+        for address in addresses.values():
+            self._memory.release(address)
+
+    # ------------------------------------------------------------------------------ variables
+
+    def _place_variables(self) -> None:
+        placed = [
+            variable
+            for variable in _device_variables(self.module)
+            if variable.linkage != "extern" and variable.size_bytes
+        ]
+        for variable in placed:
+            size = variable.size_bytes
+            address = self._memory.allocate(size, max(256, variable.alignment))
+            self._addresses[variable] = address
+            self._memory.view(address, size, "write")[:] = 0
+            if self.module.variables.get(variable.name) is variable:
+                self.globals[variable.name] = (address, size)
+        for variable in placed:
+            if variable.initializer:
+                self._initialize(variable)
+
+    def _initialize(self, variable: Variable) -> None:
+        size = variable.element_bytes
+        window = self._memory.view(self._addresses[variable], variable.size_bytes, "write")
+        data = np.zeros(variable.size_bytes, np.uint8)
+        for position, element in variable.initializer:
+            value = self._value(element) & ((1 << 8 * size) - 1)
+            data[position * size : (position + 1) * size] = np.frombuffer(
+                value.to_bytes(size, "little"), np.uint8
+            )
+        window[:] = data
+
+    def _value(self, element: Initializer) -> int:
+        target = element.symbol
+        if target is None:
+            return element.value
+        assert not isinstance(target, str)
+        address = element.value
+        if isinstance(target, Function):
+            address += self.function_address(target)
+        else:
+            address += self.variable_address(target)
+        if element.mask:
+            shift = (element.mask & -element.mask).bit_length() - 1
+            address = (address & element.mask) >> shift
+        return address
+
+    def variable_address(self, variable: Variable) -> int:
+        """Where a variable lies in device memory."""
+        address = self._addresses.get(variable)
+        if address is None:
+            raise CompileError(
+                f"{self.name}:{variable.line}: {variable.linkage} variable {variable.name!r} has no memory "
+                "here; define it in this module, as the host device does not link modules"
+            )
+        return address
+
+    def constant_ranges(self) -> list[tuple[int, int]]:
+        """(address, size) of every constant."""
+        return [(a, v.size_bytes) for v, a in self._addresses.items() if v.space == "const"]
+
+    def function_address(self, function: Function) -> int:
+        """The number that stands for a function in memory and registers."""
+        address = self._function_addresses.get(function)
+        if address is None:
+            address = FUNCTION_WINDOW + 16 * next(_function_numbers)
+            self._function_addresses[function] = address
+        return address
+
+    def parameter_offsets(self, function: Function) -> dict[Variable, int]:
+        """Where an entry's parameters lie in the argument block."""
+        offsets = {}
+        end = 0
+        for parameter in function.parameters:
+            align = max(1, parameter.alignment)
+            end = -(-end // align) * align
+            offsets[parameter] = end
+            end += parameter.size_bytes
+        return offsets
+
+
+class PtxFunction:
+    """An entry of a loaded module: a `HostFunction`."""
+
+    def __init__(self, loaded: LoadedModule, function: Function) -> None:
+        self._loaded = loaded
+        self._function = function
+        self._program: Program | None = None
+        self._info = self._describe()
+
+    def __repr__(self) -> str:
+        return f"<PtxFunction {self._function.name} of {self._loaded.name}>"
+
+    @property
+    def info(self) -> FunctionInfo:
+        """Name, parameters and limits."""
+        return self._info
+
+    def _describe(self) -> FunctionInfo:
+        function = self._function
+        offsets = self._loaded.parameter_offsets(function)
+        parameters = tuple(
+            ParameterInfo(
+                name=parameter.name,
+                offset_bytes=offset,
+                size_bytes=parameter.size_bytes,
+                alignment_bytes=max(1, parameter.alignment),
+                kind=_kind(parameter),
+            )
+            for parameter, offset in offsets.items()
+        )
+        limits = function.limits
+        required = limits.get("reqntid")
+        largest = _MAX_THREADS
+        for bound in (limits.get("maxntid"), required):
+            if bound:
+                largest = min(largest, int(np.prod(bound)))
+        reachable = reachable_functions(function, self._loaded.addressed_functions)
+        layout = SharedLayout(reachable, self._loaded.module.variables.values())
+        return FunctionInfo(
+            name=function.name,
+            parameters=parameters,
+            max_threads_per_block=largest,
+            static_shared_bytes=layout.static_bytes,
+            local_bytes=sum(v.size_bytes for f in reachable for v in f.variables if v.space == "local"),
+            registers=len(function.registers),
+            required_block=_block(required) if required else None,
+        )
+
+    def prepare(self) -> None:
+        """Translate the entry and what it calls; `start` does it too, once.
+
+        Raises:
+            CompileError: something in it is not supported; names the instruction and its line.
+        """
+        if self._program is None:
+            self._program = Program(self._loaded, self._function)
+            self._info = replace(self._info, local_bytes=self._program.local_bytes)
+
+    def start(self, launch: HostLaunch) -> Iterator[None]:
+        """Run a launch in steps of about a millisecond.
+
+        Raises:
+            CompileError: before the first step, as `prepare` does.
+            LaunchError: before the first step: the launch does not fit the kernel.
+        """
+        self.prepare()
+        assert self._program is not None
+        self._check(launch)
+        size = max((p.offset_bytes + p.size_bytes for p in self._info.parameters), default=0)
+        return Launch(self._program, launch, size, self._info.name).run()
+
+    def _check(self, launch: HostLaunch) -> None:
+        info = self._info
+        name = info.name
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        if min(launch.block) < 1 or min(launch.grid) < 1:
+            raise LaunchError(f"{name}: grid {launch.grid} and block {launch.block} must be positive", name)
+        if threads > info.max_threads_per_block:
+            raise LaunchError(
+                f"{name}: block {launch.block} has {threads} threads; this kernel takes at most "
+                f"{info.max_threads_per_block}",
+                name,
+            )
+        if info.required_block is not None and launch.block != info.required_block:
+            raise LaunchError(
+                f"{name}: block {launch.block}; this kernel requires {info.required_block} (.reqntid)", name
+            )
+        wanted = max((p.offset_bytes + p.size_bytes for p in info.parameters), default=0)
+        if len(launch.arguments) < wanted:
+            raise LaunchError(
+                f"{name}: {len(launch.arguments)} bytes of arguments; the parameters take {wanted}", name
+            )
+
+
+def _kind(parameter: Variable) -> ParameterKind:
+    if parameter.shape or parameter.vector > 1 or parameter.type == "b128":
+        return ParameterKind.STRUCT
+    return ParameterKind.FLOAT if is_float_type(parameter.type) else ParameterKind.INTEGER
+
+
+def _block(extents: tuple[int, ...]) -> tuple[int, int, int]:
+    x, y, z = (*extents, 1, 1)[:3]
+    return x, y, z
+
+
+def _device_variables(module: Module) -> Iterator[Variable]:
+    """Variables that live in device memory, those inside functions included."""
+    for variable in module.variables.values():
+        if variable.space in ("global", "const"):
+            yield variable
+    for function in dict.fromkeys(module.functions.values()):
+        for variable in function.variables:
+            if variable.space in ("global", "const"):
+                yield variable
+
+
+def _addressed_functions(module: Module) -> list[Function]:
+    """Functions whose address is taken anywhere: what an indirect call may reach."""
+    found: dict[Function, None] = {}
+    for variable in module.variables.values():
+        for _, element in variable.initializer:
+            if isinstance(element.symbol, Function):
+                found[element.symbol] = None
+    for function in module.functions.values():
+        for instruction in function.body or ():
+            for symbol in symbols_of(instruction.operands):
+                if isinstance(symbol.target, Function):
+                    found[symbol.target] = None
+    return list(found)
+
+
+def _addressed_parameters(module: Module) -> frozenset[Variable]:
+    """Parameters of device functions whose address is taken by `mov` or the like."""
+    found = set()
+    for function in module.functions.values():
+        if function.is_entry or function.body is None:
+            continue
+        own = set(function.parameters)
+        for instruction in function.body:
+            if instruction.opcode in ("ld", "st", "call"):
+                continue
+            for symbol in symbols_of(instruction.operands):
+                if isinstance(symbol.target, Variable) and symbol.target in own:
+                    found.add(symbol.target)
+    return frozenset(found)
