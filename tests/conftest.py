@@ -1,11 +1,19 @@
-"""Which tests run where: those marked `gpu` are skipped without a GPU, unless they were asked for."""
+"""Which device, which event loop, and which tests run where.
+
+Tests that take `device` run on the host device, and on a GPU where there is one (`-m gpu` for those alone). Async
+tests run on asyncio, uvloop and trio through anyio's plugin.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 
 import pytest
+
+import cuda_async as ca
+from cuda_async.scheduling import _device
 
 
 @functools.cache
@@ -28,3 +36,45 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("gpu") is not None:
             item.add_marker(skip)
+
+
+def _loop(name: str, options: dict[str, bool], needs: str | None = None):
+    missing = needs is not None and importlib.util.find_spec(needs) is None
+    marks = pytest.mark.skipif(missing, reason=f"{needs} is not installed") if needs else ()
+    return pytest.param((name, options), id=needs or name, marks=marks)
+
+
+LOOPS = [
+    _loop("asyncio", {"use_uvloop": False}),
+    _loop("asyncio", {"use_uvloop": True}, needs="uvloop"),
+    _loop("trio", {}, needs="trio"),
+]
+
+
+@pytest.fixture(params=LOOPS)
+def anyio_backend(request):
+    """The event loop of an async test."""
+    return request.param
+
+
+@pytest.fixture(params=["host", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request, monkeypatch):
+    """The device of a test, which is also the default one in every thread and task."""
+    device = ca.Device(f"{request.param}:0")
+    monkeypatch.setattr(_device, "_default", device)
+    return device.open()
+
+
+@pytest.fixture
+def stepped(monkeypatch):
+    """A private stepped host device, as the default one; `stepped.driver.advance()` moves it on."""
+    from cuda_async.driver.host import HostDriver
+
+    driver = HostDriver(stepped=True)
+    device = ca.Device._make("host", 0, driver)
+    monkeypatch.setattr(_device, "_default", device)
+    device.policy.next_stream()  # makes the streams, which a first use does on a worker thread
+    driver.calls.clear()
+    yield device
+    driver.advance_all()
+    driver.close()

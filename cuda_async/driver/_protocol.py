@@ -24,7 +24,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NewType, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
 
@@ -357,6 +357,18 @@ class Driver(Protocol):
         arguments: ArgumentBlock,
     ) -> None:
         """Enqueue a kernel; `arguments` is copied before the call returns. No axis of the grid is 0. Hot."""
+        ...
+
+    def bind_launch(
+        self,
+        function: FunctionHandle,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        stream: StreamHandle,
+        arguments: ArgumentBlock,
+    ) -> Callable[[], None]:
+        """`launch` with everything looked up once: a call enqueues the kernel with what `arguments` holds then. Hot."""
         ...
 
     def launch_with_attributes(

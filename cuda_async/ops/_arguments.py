@@ -116,8 +116,8 @@ def write_launch(plan: LaunchPlan, types: Sequence[type], names: dict[str, Any])
 
     It does what `unpack`, `order_uses` and `Driver.launch` do one after the other, without the tuples and calls
     between them, which cost as much as the launch itself. Given arguments of other types, or another config than the
-    one checked last, it hands over to `launch_anew`. `names` holds what it refers to: `loaded`, `driver`, `handle`,
-    `arguments`, `buffer`, `launch_anew`, `order_read`, `order_write`, `check_aliases`.
+    one checked last, it hands over to `launch_anew`. `names` holds what it refers to: `loaded`, `buffer`,
+    `launch_anew`, `order_read`, `order_write`, `check_aliases`.
     """
     code = _Lines(plan)
     code.names.update(names, pack_into=plan.struct.pack_into)
@@ -125,7 +125,8 @@ def write_launch(plan: LaunchPlan, types: Sequence[type], names: dict[str, Any])
         code.names[f"type{i}"] = cls
     count = len(types)
     code.lines += [
-        f"if config != loaded.last_config or len(args) != {count}: return launch_anew(args, ctx, config)",
+        "checked = loaded.checked",
+        f"if config != checked[0] or len(args) != {count}: return launch_anew(args, ctx, config)",
         *([f"{several([f'a{i}' for i in range(count)])} = args"] if count else []),
         *(
             [
@@ -162,11 +163,10 @@ def write_launch(plan: LaunchPlan, types: Sequence[type], names: dict[str, Any])
     body += [
         "stream._dirty = True",
         f"pack_into(buffer, 0, {', '.join(code.value_list)})",
-        "driver.launch(handle, grid, block, shared_bytes, stream.handle, arguments)",
+        "(checked[1].get(stream) or loaded.bind_on(stream, checked))()",
         "stream._retained.append(loaded)",
     ]
     code.lines += [
-        "grid, block, shared_bytes = config",
         "stream = ctx.stream",
         "device._acquire()",
         "try:",

@@ -21,7 +21,7 @@ from ._op import DeviceOp
 from ._unprepared import UNPREPARED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ..memory import Buffer
     from ..scheduling import Device, Stream
@@ -40,6 +40,8 @@ __all__ = [
     "launch_step_by_step",
 ]
 
+MAX_STREAMS = 64
+"""Streams that the launches of a bound kernel are remembered for."""
 Dimensions = tuple[int, int, int]
 LaunchConfig = tuple[Dimensions, Dimensions, int]
 """Grid, block, dynamic shared bytes."""
@@ -180,7 +182,7 @@ def launch_step_by_step(
 ) -> tuple[Any, ...]:
     """What a written-out launch does, for `uses`, clusters, cooperative launches, addresses and an empty grid."""
     device = ctx.device
-    if config != loaded.last_config:
+    if config != loaded.checked[0]:
         loaded.check_config(config)
     plan = loaded.plan(tuple(map(type, args)))
     values, outputs, reads, writes = write_unpack(plan)(args, device)
@@ -281,13 +283,29 @@ class BoundLaunch:
         self.writes: tuple[Buffer, ...] = writes
         self.buffers = self.reads + self.writes
         self.is_empty = 0 in grid
+        self._launches: dict[Stream, Callable[[], None]] = {}
+
+    is_kernel = True
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.loaded.name
 
     def enqueue(self, stream: Stream) -> None:
         """Lock held, ordered: launch on `stream`."""
-        loaded = self.loaded
-        grid, block, shared_bytes = self.config
-        loaded.driver.launch(loaded.handle, grid, block, shared_bytes, stream.handle, self.arguments)
-        stream._retained.append(loaded)
+        launch = self._launches.get(stream)
+        if launch is None:
+            loaded = self.loaded
+            grid, block, shared_bytes = self.config
+            launch = loaded.driver.bind_launch(
+                loaded.handle, grid, block, shared_bytes, stream.handle, self.arguments
+            )
+            if len(self._launches) >= MAX_STREAMS:
+                self._launches.clear()
+            self._launches[stream] = launch
+        launch()
+        stream._retained.append(self)
 
     def launch(self) -> DeviceOp[tuple[Any, ...]]:
         """An operation that launches it; yields the arguments, as `Function.launch` does."""

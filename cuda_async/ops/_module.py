@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from ..errors import CompileError, LaunchError
 from ..scheduling import order_read, order_write
 from ._arguments import LaunchFunction, LaunchPlan, make_plan, parse_signature, write_launch
 from ._launch import (
+    MAX_STREAMS,
     BoundLaunch,
     Launch,
     LaunchConfig,
@@ -25,10 +27,14 @@ if TYPE_CHECKING:
 
     from ..driver import Driver
     from ..memory import Mut, Read, Tensor
-    from ..scheduling import Device
+    from ..scheduling import Device, Stream
     from ._context import ExecutionContext
 
 __all__ = ["Function", "LoadedFunction", "Module"]
+
+MAX_CONFIGS = 1024
+"""Launch configurations remembered per kernel."""
+CheckedConfig = tuple[LaunchConfig | None, dict["Stream", Callable[[], None]]]
 
 ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
@@ -225,7 +231,8 @@ class LoadedFunction:
         block: the argument block; written and launched from under the device's lock.
         plans, launchers: how to pack arguments, and the written-out launch, by their Python types.
         launch: (args, ctx, config) -> outputs; the written-out launch that was used last.
-        last_config: the (grid, block, shared bytes) that passed the checks last.
+        checked: the (grid, block, shared bytes) that passed the checks last, and its launches per stream. One
+            tuple, so that no thread sees the one without the other.
         is_kernel: marks it among the things a submission retains.
     """
 
@@ -245,7 +252,8 @@ class LoadedFunction:
         self.plans: dict[tuple[type, ...], LaunchPlan] = {}
         self.launchers: dict[tuple[type, ...], LaunchFunction] = {}
         self.launch: LaunchFunction = self.launch_anew
-        self.last_config: LaunchConfig | None = None
+        self.checked: CheckedConfig = (None, {})
+        self._configs: dict[LaunchConfig, CheckedConfig] = {}
         self._allowed_shared = device.limits.max_shared_bytes_per_block
 
     def plan(self, types: tuple[type, ...]) -> LaunchPlan:
@@ -263,7 +271,7 @@ class LoadedFunction:
         self, args: tuple[Any, ...], ctx: ExecutionContext, config: LaunchConfig
     ) -> tuple[Any, ...]:
         """Launch with arguments of other types, or another config, than last time; becomes the new fast path."""
-        if config != self.last_config:
+        if config != self.checked[0]:
             self.check_config(config)
         types = tuple(map(type, args))
         plan = self.plan(types)
@@ -283,9 +291,6 @@ class LoadedFunction:
             {
                 "launch_anew": self.launch_anew,
                 "loaded": self,
-                "driver": self.driver,
-                "handle": self.handle,
-                "arguments": self.block,
                 "buffer": self.block.buffer,
                 "order_read": order_read,
                 "order_write": order_write,
@@ -337,8 +342,22 @@ class LoadedFunction:
         if shared_bytes + self.info.static_shared_bytes > self._allowed_shared:
             self.driver.function_allow_shared_bytes(self.handle, shared_bytes)
             self._allowed_shared = shared_bytes + self.info.static_shared_bytes
-        # An empty grid is no config for the fast path: the driver refuses it.
-        self.last_config = None if 0 in grid else config
+        if 0 in grid:
+            return  # nothing will be launched, so it is no config for the fast path
+        if len(self._configs) >= MAX_CONFIGS:
+            self._configs.clear()
+        self.checked = self._configs.setdefault(config, (config, {}))
+
+    def bind_on(self, stream: Stream, checked: CheckedConfig) -> Callable[[], None]:
+        """Lock held: the launch of the argument block on `stream` with a checked config, made once."""
+        config, launches = checked
+        assert config is not None
+        if len(launches) >= MAX_STREAMS:
+            launches.clear()
+        grid, block, shared_bytes = config
+        launch = self.driver.bind_launch(self.handle, grid, block, shared_bytes, stream.handle, self.block)
+        launches[stream] = launch
+        return launch
 
 
 class Function:
@@ -457,7 +476,7 @@ class Function:
         """
         loaded = self._loaded[ctx.device]
         config = (grid, block, shared_mem_bytes)
-        if config != loaded.last_config:
+        if config != loaded.checked[0]:
             loaded.check_config(config)
         plan = loaded.plan(tuple(map(type, values)))
         packed = plan.pack_values(values)

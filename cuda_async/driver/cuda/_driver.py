@@ -10,13 +10,14 @@ still be inside a call when the interpreter ends, and the process's end frees ev
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, cast
 
-from ...errors import ClosedError, ContextError
+from ...errors import ClosedError, CompileError, ContextError
 from .._protocol import EventHandle, FunctionHandle, StreamHandle
 from ._bindings import FORKED, find_driver
 from ._errors import NOT_READY
@@ -24,6 +25,8 @@ from ._memory import MemoryCalls
 from ._properties import PORTABLE_CLUSTER_BLOCKS, read_properties
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .._arguments import ArgumentBlock
 
 __all__ = ["CudaDriver", "borrow_context", "open_cuda_driver"]
@@ -228,6 +231,31 @@ class CudaDriver(MemoryCalls):
         if code:
             self._fail("cuLaunchKernel", code)
 
+    def bind_launch(
+        self,
+        function: FunctionHandle,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        stream: StreamHandle,
+        arguments: ArgumentBlock,
+    ) -> Callable[[], None]:
+        """A launch with everything looked up once.
+
+        `cuLaunchKernelEx` with a ready configuration has 4 arguments to convert where `cuLaunchKernel` has 11; on an
+        H100's host that saves 0.3 to 0.5 us of 4.6 (median of 300 chains of 100).
+        """
+        native = self._functions[function]
+        config = self._build_config(grid, block, shared_bytes, stream, None, False)
+        launch, address = self._cuLaunchKernelEx, arguments.pointers_address
+
+        def enqueue() -> None:
+            code = launch(config, native, address, 0)[0]
+            if code:
+                self._fail("cuLaunchKernelEx", code)
+
+        return enqueue
+
     def launch_with_attributes(
         self,
         function: FunctionHandle,
@@ -261,7 +289,22 @@ class CudaDriver(MemoryCalls):
         cluster: tuple[int, int, int] | None,
         cooperative: bool,
     ) -> Any:
-        """A `CUlaunchConfig`. The driver only reads it, so equal launches of all threads share one."""
+        """A cached `CUlaunchConfig`. The driver only reads it, so equal launches of all threads share one."""
+        config = self._build_config(grid, block, shared_bytes, stream, cluster, cooperative)
+        if len(self._configs) >= MAX_CACHED_CONFIGS:
+            self._configs.clear()
+        self._configs[grid, block, shared_bytes, stream, cluster, cooperative] = config
+        return config
+
+    def _build_config(
+        self,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        stream: StreamHandle,
+        cluster: tuple[int, int, int] | None,
+        cooperative: bool,
+    ) -> Any:
         api = self._api
         attributes = []
         if cluster is not None:
@@ -285,9 +328,6 @@ class CudaDriver(MemoryCalls):
         config.hStream = self._streams[stream]
         config.attrs = attributes
         config.numAttrs = len(attributes)
-        if len(self._configs) >= MAX_CACHED_CONFIGS:
-            self._configs.clear()
-        self._configs[grid, block, shared_bytes, stream, cluster, cooperative] = config
         return config
 
     def _allow_large_cluster(self, function: FunctionHandle, cluster: tuple[int, int, int]) -> None:
@@ -335,6 +375,7 @@ _REFUSED = (
     "module_global",
     "module_load",
     "pinned_alloc",
+    "prepare",
     "pool_set_release_threshold",
     "pool_statistics",
     "stream_borrow",
@@ -406,7 +447,13 @@ def _open(api: Any, ordinal: int) -> CudaDriver:
             "a vGPU needs unified memory enabled for that"
         )
     context = _ask(api, ordinal, "cuDevicePrimaryCtxRetain", device)
-    driver = CudaDriver(api, ordinal, context, device)
+    return _start(CudaDriver(api, ordinal, context, device))
+
+
+def _start(driver: CudaDriver) -> CudaDriver:
+    # Where the driver has no PTX compiler, the operations that need these kernels say so.
+    with contextlib.suppress(CompileError):
+        driver.prepare()
     _alive.add(driver)
     return driver
 
@@ -447,9 +494,7 @@ def borrow_context(address: int) -> CudaDriver:
     driver = open_cuda_driver(ordinal)
     if int(driver._context) == int(address):
         return driver
-    borrowed = CudaDriver(api, ordinal, context, device)
-    _alive.add(borrowed)
-    return borrowed
+    return _start(CudaDriver(api, ordinal, context, device))
 
 
 def _mark_forked() -> None:

@@ -446,6 +446,17 @@ class HostDriver(SteppedControls):
     ) -> None:
         self._launch(function, grid, block, shared_bytes, stream, arguments, None, False)
 
+    def bind_launch(
+        self,
+        function: FunctionHandle,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        stream: StreamHandle,
+        arguments: ArgumentBlock,
+    ) -> Callable[[], None]:
+        return lambda: self.launch(function, grid, block, shared_bytes, stream, arguments)
+
     def launch_with_attributes(
         self,
         function: FunctionHandle,

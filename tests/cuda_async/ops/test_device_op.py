@@ -1,0 +1,203 @@
+"""Building and composing operations: laziness, single use, values, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cuda_async as ca
+
+
+def test_building_touches_no_device(stepped):
+    op = ca.zip(ca.zeros((4,)), ca.full(3, 1.5)).map(lambda pair: pair[1]).to_host()
+    assert op is not None
+    assert not stepped.driver.calls
+
+
+def test_sync_returns_value(device):
+    assert ca.value(42).sync() == 42
+
+
+def test_map_changes_value(device):
+    assert ca.value(20).map(lambda x: x + 1).map(str).sync() == "21"
+
+
+def test_then_continues_with_returned_op(device):
+    assert ca.value(2).then(lambda x: ca.full(x, 3.0).to_host()).sync().tolist() == [3.0, 3.0]
+
+
+def test_then_refuses_plain_value(device):
+    with pytest.raises(TypeError, match=r"must return a DeviceOp.*use \.map\(\)"):
+        ca.value(1).then(lambda x: x).sync()
+
+
+def test_map_refuses_device_op(device):
+    with pytest.raises(TypeError, match=r"would never run; use \.then\(\)"):
+        ca.value(1).map(ca.value).sync()
+
+
+def test_inspect_passes_value_on(device):
+    seen = []
+    assert ca.value(5).inspect(seen.append).sync() == 5
+    assert seen == [5]
+
+
+def test_with_context_sees_stream_and_device(device):
+    stream = device.create_stream()
+    assert ca.with_context(lambda ctx: ca.value((ctx.device, ctx.stream))).sync_on(stream) == (device, stream)
+
+
+def test_then_with_context_gets_both(device):
+    result = ca.value(7).then_with_context(lambda ctx, x: ca.value((ctx.device is device, x))).sync()
+    assert result == (True, 7)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 9])
+def test_zip_yields_tuple_in_order(device, count):
+    assert ca.zip(*(ca.value(i) for i in range(count))).sync() == tuple(range(count))
+
+
+def test_collect_yields_list(device):
+    assert ca.collect(ca.value(i) for i in range(3)).sync() == [0, 1, 2]
+    assert ca.collect([]).sync() == []
+
+
+def test_zip_refuses_plain_value():
+    with pytest.raises(TypeError, match=r"expected a DeviceOp, got int; wrap a plain value with value"):
+        ca.zip(ca.value(1), 2)
+
+
+def test_first_last_and_index(device):
+    assert ca.zip(ca.value("a"), ca.value("b"), ca.value("c")).first().sync() == "a"
+    assert ca.zip(ca.value("a"), ca.value("b"), ca.value("c")).last().sync() == "c"
+    assert ca.zip(ca.value("a"), ca.value("b"), ca.value("c"))[1].sync() == "b"
+
+
+def test_op_is_not_iterable():
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(ca.value((1, 2)))
+
+
+def test_running_consumes(device):
+    op = ca.value(1)
+    op.sync()
+    with pytest.raises(ca.ConsumedError, match=r"\.shared\(\)"):
+        op.sync()
+
+
+def test_composing_consumes(device):
+    op = ca.value(1)
+    op.map(str)
+    for use in (lambda: op.sync(), lambda: op.then(ca.value), lambda: ca.zip(op), lambda: op.start()):
+        with pytest.raises(ca.ConsumedError):
+            use()
+
+
+def test_zip_with_itself_is_refused():
+    op = ca.value(1)
+    with pytest.raises(ca.ConsumedError):
+        ca.zip(op, op)
+
+
+def test_callback_may_not_return_used_op(device):
+    used = ca.value(1)
+    used.sync()
+    with pytest.raises(ca.ConsumedError):
+        ca.value(0).then(lambda _: used).sync()
+
+
+def test_long_chain_needs_no_recursion(device):
+    op = ca.value(0)
+    for _ in range(20_000):
+        op = op.then(lambda x: ca.value(x + 1))
+    assert op.sync() == 20_000
+
+
+def test_nested_thens_need_no_recursion(device):
+    def count(x):
+        return ca.value(x) if x == 5000 else ca.value(x + 1).then(count)
+
+    assert ca.value(0).then(count).sync() == 5000
+
+
+def test_first_error_stops_chain_and_keeps_traceback(device):
+    later = []
+
+    def user_function(_):
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine") as info:
+        ca.value(1).then(user_function).map(later.append).sync()
+    assert later == []
+    assert "user_function" in [entry.name for entry in info.traceback]
+
+
+def test_error_in_zip_stops_later_operands(device):
+    ran = []
+    op = ca.zip(
+        ca.value(1).inspect(ran.append),
+        ca.value(2).map(lambda _: 1 / 0),
+        ca.value(3).inspect(ran.append),
+    )
+    with pytest.raises(ZeroDivisionError):
+        op.sync()
+    assert ran == [1]
+
+
+def test_custom_op_prepares_once_then_executes(device):
+    log = []
+
+    class Doubled(ca.DeviceOp):
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        def prepare(self, ctx):
+            log.append("prepare")
+
+        def execute(self, ctx):
+            log.append("execute")
+            assert ctx.read(self.tensor) > 0
+            return self.tensor
+
+    tensor = ca.ones(4).sync()
+    assert Doubled(tensor).sync() is tensor
+    assert log == ["prepare", "execute"]
+
+
+def test_error_in_prepare_comes_out(device):
+    class Broken(ca.DeviceOp):
+        def prepare(self, ctx):
+            raise OSError("no file")
+
+        def execute(self, ctx):
+            raise AssertionError("not reached")
+
+    with pytest.raises(OSError, match="no file"):
+        ca.value(1).then(lambda _: Broken()).sync()
+
+
+def test_op_without_execute_says_so(device):
+    class Empty(ca.DeviceOp):
+        pass
+
+    with pytest.raises(TypeError, match=r"Empty does not define execute\(ctx\)"):
+        Empty().sync()
+
+
+def test_method_on_wrong_value_names_it(device):
+    with pytest.raises(TypeError, match=r"\.reshape\(\) was asked of an operation that yields a tuple of 2"):
+        ca.zip(ca.value(1), ca.value(2)).reshape(2).sync()
+
+
+def test_host_data_is_there_before_callbacks(device):
+    """A chain that goes on after to_host() waits for the bytes."""
+    expected = float(np.arange(300_000, dtype=np.float64).sum())
+    op = ca.from_host(np.arange(300_000, dtype=np.float64)).to_host().map(lambda a: float(a.sum()))
+    assert op.sync() == expected
+
+
+def test_host_data_in_zip_is_there_before_callbacks(device):
+    op = ca.zip(ca.full(100_000, 2.0).to_host(), ca.full(10, 3.0).to_host()).map(
+        lambda pair: (float(pair[0].sum()), float(pair[1].sum()))
+    )
+    assert op.sync() == (200_000.0, 30.0)

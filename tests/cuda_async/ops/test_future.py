@@ -1,0 +1,99 @@
+"""`start()` and the lifecycle of a DeviceFuture."""
+
+from __future__ import annotations
+
+import threading
+
+import anyio
+import pytest
+
+import cuda_async as ca
+from cuda_async.ops._future import TRANSITIONS, Move, State
+
+
+def test_finished_states_never_change():
+    for state in (State.DONE, State.FAILED, State.CANCELLED):
+        assert not any((state, move) in TRANSITIONS for move in Move)
+
+
+def test_start_submits_at_once(stepped):
+    future = ca.zeros(8).start()
+    assert future.state == "submitted"
+    assert not future.done
+    with pytest.raises(ca.CudaAsyncError, match="still submitted"):
+        future.result()
+    stepped.driver.advance_all()
+    assert future.done
+    assert future.result().shape == (8,)
+
+
+def test_sync_from_threads(device):
+    future = ca.full(4, 2.0).to_host().start()
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(future.sync().sum())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [8.0] * 4
+
+
+@pytest.mark.anyio
+async def test_await_many_times(device):
+    future = ca.full(4, 2.0).start()
+    assert await future is await future
+
+
+@pytest.mark.anyio
+async def test_error_is_the_same_each_time(device):
+    future = ca.value(1).map(lambda _: 1 / 0).start()
+    with pytest.raises(ZeroDivisionError) as first:
+        await future
+    with pytest.raises(ZeroDivisionError) as second:
+        await future
+    assert first.value is second.value
+    assert future.state == "failed"
+
+
+def test_cancel_after_submission_does_nothing(device):
+    future = ca.zeros(4).start()
+    assert not future.cancel()
+    assert future.sync().shape == (4,)
+
+
+@pytest.mark.anyio
+async def test_cancel_while_preparing_stops_the_rest(device):
+    entered, release, ran = threading.Event(), threading.Event(), []
+
+    class Gated(ca.DeviceOp):
+        def prepare(self, ctx):
+            entered.set()
+            release.wait(10)
+
+        def execute(self, ctx):
+            ran.append(1)
+
+    future = Gated().start()
+    await anyio.to_thread.run_sync(entered.wait)
+    assert future.cancel()
+    release.set()
+    with pytest.raises(ca.OperationCancelledError):
+        await future
+    await ca.drain()
+    assert ran == []
+
+
+def test_rest_of_a_prepared_chain_runs_without_a_loop(device):
+    class Prepared(ca.DeviceOp):
+        def prepare(self, ctx):
+            pass
+
+        def execute(self, ctx):
+            return 20
+
+    assert Prepared().map(lambda x: x + 1).then(lambda x: ca.value(2 * x)).start().sync() == 42
+
+
+def test_only_start_makes_futures():
+    with pytest.raises(TypeError, match=r"DeviceOp\.start"):
+        ca.DeviceFuture()
