@@ -105,7 +105,7 @@ def convert_kernel(dst: str, src: str) -> KernelText:
         writer.store(dst, writer.convert(dst, held))
         return writer.lines
 
-    return elementwise_kernel(f"ca_convert_{src}_to_{dst}", ["dst", "src", "count"], [], element)
+    return elementwise_kernel(f"ca_convert_{src}_to_{dst}", ["dst", "src", "count"], element, unroll=4)
 
 
 def _size(name: str) -> int:

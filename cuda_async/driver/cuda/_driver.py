@@ -367,6 +367,7 @@ _REFUSED = (
     "fill_async",
     "function_allow_shared_bytes",
     "function_info",
+    "bind_launch",
     "launch",
     "launch_with_attributes",
     "memory_alloc_async",

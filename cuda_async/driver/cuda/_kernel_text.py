@@ -1,8 +1,8 @@
 """Frame of the small kernels this driver brings itself (fill, strided copy, conversion), as PTX text.
 
-They are written in PTX so that no compiler is needed: the driver compiles them for its device. All
-parameters are 64-bit integers, threads walk a grid-stride loop over a flat index, and only plain
-instructions of PTX 7.0 for sm_75 are used, which every driver that `cuda.bindings` 13 supports takes.
+They are written in PTX so that no compiler is needed: the driver compiles them for its device. Threads walk a
+grid-stride loop over a flat index, and only plain instructions of PTX 7.0 for sm_75 are used, which every
+driver that `cuda.bindings` 13 supports takes.
 """
 
 from __future__ import annotations
@@ -15,51 +15,53 @@ from .._protocol import ParameterInfo, ParameterKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["KernelText", "elementwise_kernel"]
+__all__ = ["BLOCK_THREADS", "KernelText", "elementwise_kernel", "module_text"]
 
 BLOCK_THREADS = 256
-UNROLL = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelText:
-    """A kernel as PTX text."""
+    """A kernel's entry as PTX text; `module_text` makes a module of one or several."""
 
     name: str
     text: str
     parameters: tuple[ParameterInfo, ...]
 
 
+def module_text(*kernels: KernelText) -> str:
+    """A PTX module."""
+    return "\n".join([".version 7.0", ".target sm_75", ".address_size 64", "", *(k.text for k in kernels)])
+
+
 def elementwise_kernel(
-    name: str, parameters: Sequence[str], prologue: Sequence[str], element: Callable[[int], Sequence[str]]
+    name: str,
+    parameters: Sequence[str],
+    element: Callable[[int], Sequence[str]],
+    *,
+    table_bytes: int = 0,
+    unroll: int = 1,
 ) -> KernelText:
     """A kernel that runs `element` for each index below the parameter `count`.
 
-    Parameters are loaded into `%rd_<name>`. The main loop handles four indices, one grid's width apart, so
-    that their loads are in flight together; a second loop does what is left.
-
     Args:
         name: the entry's name.
-        parameters: names of the 64-bit parameters; `count` is one of them.
-        prologue: instructions before the loops.
+        parameters: names of its 64-bit parameters, in registers `%rd_<name>`; `count` is one of them.
         element: the instructions for one index. Its argument k says where the index is, in `%rd_i<k>`, and
-            the text may use registers `%r<k>_n`, `%rd<k>_n`, `%h<k>_n`, `%f<k>_n`, `%d<k>_n`, `%p<k>_n`
-            with n below 32.
+            the text may use registers `%p<k>_n`, `%h<k>_n`, `%r<k>_n`, `%rd<k>_n`, `%f<k>_n`, `%d<k>_n` with n
+            below 32. Labels are possible without `unroll` only.
+        table_bytes: size of one more parameter, a table of 64-bit numbers whose address is in `%rd_table`.
+        unroll: so many indices, one grid's width apart, are handled together, so that their loads are in
+            flight together; a second loop does what is left.
     """
-    lines = [
-        ".version 7.0",
-        ".target sm_75",
-        ".address_size 64",
-        "",
-        f".visible .entry {name}(",
-        ",\n".join(f"    .param .u64 {name}_{p}" for p in parameters),
-        ")",
-        "{",
-    ]
+    declarations = [f"    .param .u64 {name}_{parameter}" for parameter in parameters]
     body: list[str] = []
     for parameter in parameters:
         body += [f".reg .b64 %rd_{parameter};", f"ld.param.u64 %rd_{parameter}, [{name}_{parameter}];"]
-    for k in range(UNROLL):
+    if table_bytes:
+        declarations.append(f"    .param .align 8 .b8 {name}_table[{table_bytes}]")
+        body += [".reg .b64 %rd_table;", f"mov.b64 %rd_table, {name}_table;"]
+    for k in range(unroll):
         body += [
             f".reg .b64 %rd_i{k};",
             f".reg .pred %p{k}_<32>;",
@@ -81,17 +83,15 @@ def elementwise_kernel(
         "mul.wide.u32 %rd_i0, %r_block, %r_threads;",
         "add.u64 %rd_i0, %rd_i0, %rd_thread;",
         "mul.wide.u32 %rd_step, %r_blocks, %r_threads;",
-        *prologue,
-        "$L_main:",
     ]
-    for k in range(1, UNROLL):
-        body.append(f"add.u64 %rd_i{k}, %rd_i{k - 1}, %rd_step;")
-    body += [f"setp.ge.u64 %p_more, %rd_i{UNROLL - 1}, %rd_count;", "@%p_more bra $L_rest;"]
-    for k in range(UNROLL):
-        body += element(k)
+    if unroll > 1:
+        body.append("$L_main:")
+        body += [f"add.u64 %rd_i{k}, %rd_i{k - 1}, %rd_step;" for k in range(1, unroll)]
+        body += [f"setp.ge.u64 %p_more, %rd_i{unroll - 1}, %rd_count;", "@%p_more bra $L_rest;"]
+        for k in range(unroll):
+            body += element(k)
+        body += [f"add.u64 %rd_i0, %rd_i{unroll - 1}, %rd_step;", "bra $L_main;"]
     body += [
-        f"add.u64 %rd_i0, %rd_i{UNROLL - 1}, %rd_step;",
-        "bra $L_main;",
         "$L_rest:",
         "setp.ge.u64 %p_more, %rd_i0, %rd_count;",
         "@%p_more bra $L_done;",
@@ -101,19 +101,33 @@ def elementwise_kernel(
         "$L_done:",
         "ret;",
     ]
-    lines += [line if line.startswith("$") else f"    {line}" for line in body]
-    lines += ["}", ""]
-    return KernelText(
-        name=name,
-        text="\n".join(lines),
-        parameters=tuple(
+    lines = [
+        f".visible .entry {name}(",
+        ",\n".join(declarations),
+        ")",
+        "{",
+        *(line if line.startswith("$") else f"    {line}" for line in body),
+        "}",
+        "",
+    ]
+    return KernelText(name=name, text="\n".join(lines), parameters=_parameter_infos(parameters, table_bytes))
+
+
+def _parameter_infos(parameters: Sequence[str], table_bytes: int) -> tuple[ParameterInfo, ...]:
+    infos = [
+        ParameterInfo(
+            name=name, offset_bytes=8 * i, size_bytes=8, alignment_bytes=8, kind=ParameterKind.INTEGER
+        )
+        for i, name in enumerate(parameters)
+    ]
+    if table_bytes:
+        infos.append(
             ParameterInfo(
-                name=parameter,
-                offset_bytes=8 * i,
-                size_bytes=8,
+                name="table",
+                offset_bytes=8 * len(parameters),
+                size_bytes=table_bytes,
                 alignment_bytes=8,
-                kind=ParameterKind.INTEGER,
+                kind=ParameterKind.STRUCT,
             )
-            for i, parameter in enumerate(parameters)
-        ),
-    )
+        )
+    return tuple(infos)

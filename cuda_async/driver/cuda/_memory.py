@@ -10,12 +10,12 @@ from .._arguments import ArgumentBlock
 from .._protocol import FunctionHandle, PoolStatistics
 from ._convert import check_convertible, convert_kernel
 from ._errors import OUT_OF_MEMORY, invalid_value
-from ._kernel_text import BLOCK_THREADS, KernelText
+from ._kernel_text import BLOCK_THREADS, KernelText, module_text
 from ._modules import ModuleCalls
-from ._strided import CopyPlan, fill_kernel, plan_copy, split_axes, strided_kernel
+from ._strided import CopyPlan, fill_kernel, plan_copy, split_axes, strided_arguments, strided_kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
 
@@ -44,7 +44,7 @@ class MemoryCalls(ModuleCalls):
         self._cuMemcpyHtoDAsync = api.cuMemcpyHtoDAsync
         self._cuMemcpyDtoHAsync = api.cuMemcpyDtoHAsync
         self._cuMemcpyDtoDAsync = api.cuMemcpyDtoDAsync
-        self._kernels: dict[object, tuple[FunctionHandle, KernelText]] = {}
+        self._kernels: dict[tuple[object, ...], tuple[FunctionHandle, KernelText]] = {}
         self._kernels_lock = threading.Lock()
 
     # -- the pool
@@ -206,16 +206,9 @@ class MemoryCalls(ModuleCalls):
         self._call("cuMemcpy2DAsync", copy, self._streams[stream])
 
     def _copy_by_kernel(self, plan: CopyPlan, stream: StreamHandle) -> None:
-        count, axes, unit = plan.count, len(plan.shape), plan.unit
-        if axes == 0:
-            self.copy_device_to_device_async(plan.dst, plan.src, unit, stream)
-            return
-        wide = count >= NARROW_INDEX_UNITS
-        function, kernel = self._own_kernel(
-            ("strided", unit, axes, wide), lambda: strided_kernel(unit, axes, wide_index=wide)
-        )
-        values = [plan.dst, plan.src, count, *plan.shape[1:], *plan.dst_strides, *plan.src_strides]
-        self._run_own(function, kernel, values, count, stream)
+        wide = plan.count >= NARROW_INDEX_UNITS
+        kernel = self._own_kernel(("strided", plan.unit, wide))
+        self._run_own(kernel, strided_arguments(plan), plan.count, stream)
 
     # -- fills and conversions
 
@@ -238,8 +231,7 @@ class MemoryCalls(ModuleCalls):
         if size < 8:
             self._call(f"cuMemsetD{8 * size}Async", dst, value, count, self._streams[stream])
             return
-        function, kernel = self._own_kernel("fill", fill_kernel)
-        self._run_own(function, kernel, [dst, value, count], count, stream)
+        self._run_own(self._own_kernel(("fill",)), [dst, value, count], count, stream)
 
     def convert_async(
         self,
@@ -264,39 +256,49 @@ class MemoryCalls(ModuleCalls):
             self.bind()
             self.copy_device_to_device_async(dst, src, count * dst_dtype.itemsize, stream)
             return
-        function, kernel = self._conversion(dst_name, src_name)
-        self._run_own(function, kernel, [dst, src, count], count, stream)
+        kernel = self._own_kernel(("convert", dst_name, src_name))
+        self._run_own(kernel, [dst, src, count], count, stream)
 
     def convert_prepare(self, dst_dtype: np.dtype[np.generic], src_dtype: np.dtype[np.generic]) -> None:
         """Compile the conversion now, so that `convert_async` need not. Slow."""
         dst_name, src_name = check_convertible(dst_dtype), check_convertible(src_dtype)
         if dst_name != src_name:
-            self._conversion(dst_name, src_name)
+            self._own_kernel(("convert", dst_name, src_name))
 
-    def _conversion(self, dst_name: str, src_name: str) -> tuple[FunctionHandle, KernelText]:
-        return self._own_kernel(("convert", dst_name, src_name), lambda: convert_kernel(dst_name, src_name))
+    # -- the kernels this driver brings
 
-    def _own_kernel(self, key: object, make: Callable[[], KernelText]) -> tuple[FunctionHandle, KernelText]:
-        """One of the kernels this driver brings, loaded on first use; by one thread, others wait."""
+    def prepare(self) -> None:
+        """Compile the kernels of fills and strided copies now: they have no call of their own for that. Slow."""
+        self._own_kernel(("fill",))
+
+    def _own_kernel(self, key: tuple[object, ...]) -> tuple[FunctionHandle, KernelText]:
+        """A kernel by `("convert", dst, src)`, `("fill",)` or `("strided", unit, wide)`.
+
+        Loaded on first use, by one thread while others wait.
+        """
         found = self._kernels.get(key)
         if found is None:
             with self._kernels_lock:
                 found = self._kernels.get(key)
                 if found is None:
-                    kernel = make()
-                    module = self.module_load(kernel.text.encode(), kernel.name)
-                    found = self._kernels[key] = (self.module_function(module, kernel.name), kernel)
+                    self._load_own(_kernels_with(key))
+                    found = self._kernels[key]
         return found
+
+    def _load_own(self, kernels: dict[tuple[object, ...], KernelText]) -> None:
+        module = self.module_load(module_text(*kernels.values()).encode(), "kernels of cuda_async")
+        for key, kernel in kernels.items():
+            self._kernels[key] = (self.module_function(module, kernel.name), kernel)
 
     def _run_own(
         self,
-        function: FunctionHandle,
-        kernel: KernelText,
+        kernel: tuple[FunctionHandle, KernelText],
         values: list[int],
         count: int,
         stream: StreamHandle,
     ) -> None:
-        arguments = ArgumentBlock(kernel.parameters)
+        function, text = kernel
+        arguments = ArgumentBlock(text.parameters)
         for i, value in enumerate(values):
             arguments.buffer[8 * i : 8 * i + 8] = (value & KEEP_EVERYTHING).to_bytes(8, "little")
         most = self.properties.limits.multiprocessors * BLOCKS_PER_MULTIPROCESSOR
@@ -306,3 +308,14 @@ class MemoryCalls(ModuleCalls):
             *(self._functions[function], blocks, 1, 1, BLOCK_THREADS, 1, 1, 0),
             *(self._streams[stream], arguments.pointers_address, 0),
         )
+
+
+def _kernels_with(key: tuple[object, ...]) -> dict[tuple[object, ...], KernelText]:
+    """The kernel of a key, and those that are loaded with it."""
+    if key[0] == "convert":
+        return {key: convert_kernel(str(key[1]), str(key[2]))}
+    kernels: dict[tuple[object, ...], KernelText] = {("fill",): fill_kernel()}
+    for unit in (1, 2, 4, 8, 16):
+        for wide in (False, True):
+            kernels["strided", unit, wide] = strided_kernel(unit, wide_index=wide)
+    return kernels

@@ -9,8 +9,8 @@ distinct). So the form may be simplified freely (`plan_copy`):
    not aligned to them, to the largest unit of 1, 2, 4, 8 or 16 bytes that fits everything.
 
 What is left is one run of bytes (a plain copy), equal rows at two pitches (a 2-D copy, used when rows are
-long: copy engines are slow on short ones), or up to 8 axes for a kernel made for the unit and the number
-of axes. More axes are split into several launches.
+long: copy engines are slow on short ones), or up to 8 axes for a kernel. More axes are split into several
+launches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ from ._kernel_text import KernelText, elementwise_kernel
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["MAX_KERNEL_AXES", "CopyPlan", "fill_kernel", "plan_copy", "split_axes", "strided_kernel"]
+__all__ = [
+    "MAX_KERNEL_AXES",
+    "CopyPlan",
+    "fill_kernel",
+    "plan_copy",
+    "split_axes",
+    "strided_arguments",
+    "strided_kernel",
+]
 
 MAX_KERNEL_AXES = 8
 MAX_UNIT = 16
@@ -156,77 +164,81 @@ def split_axes(plan: CopyPlan) -> Iterator[CopyPlan]:
         )
 
 
-_MOVE = {1: ("u8", "%r{k}_0"), 2: ("u16", "%h{k}_0"), 4: ("u32", "%r{k}_0"), 8: ("u64", "%rd{k}_3")}
+_MOVE = {1: ("u8", "%r0_0"), 2: ("u16", "%h0_0"), 4: ("u32", "%r0_0"), 8: ("u64", "%rd0_3")}
+_AXIS_BYTES = 24
 
 
-def strided_kernel(unit: int, axes: int, *, wide_index: bool) -> KernelText:
-    """Copy `count` units between two arrays of `axes` axes (1 to 8).
+def strided_kernel(unit: int, *, wide_index: bool) -> KernelText:
+    """Copy `count` units between two arrays of up to 8 axes.
 
-    Parameters: dst, src, count, then extents of axes 1.., destination strides, source strides (bytes).
+    Parameters: dst, src, count, and a table of (extent, destination stride, source stride) for each axis, the
+    innermost first. The flat index is divided by one extent after the other until nothing of it is left, so
+    the number of axes need not be known.
 
     Args:
-        unit: 1, 2, 4, 8 or 16.
-        axes: how many axes; the outermost one's extent is not needed.
+        unit: 1, 2, 4, 8 or 16 bytes.
         wide_index: divide in 64 bits, for 2^32 units or more; 32-bit division is several times faster.
     """
-    name = f"ca_copy_strided_{unit}_{axes}_{'wide' if wide_index else 'narrow'}"
-    parameters = [
-        "dst",
-        "src",
-        "count",
-        *(f"n{axis}" for axis in range(1, axes)),
-        *(f"ds{axis}" for axis in range(axes)),
-        *(f"ss{axis}" for axis in range(axes)),
+    # rd0: destination, rd1: source, rd2: index on one axis, rd3, rd7: what is moved, rd4 or r1: what is
+    # left of the flat index, rd5: one axis of the table, rd6, rd8, rd9: its numbers
+    lines = [
+        "mov.b64 %rd0_0, %rd_dst;",
+        "mov.b64 %rd0_1, %rd_src;",
+        "mov.b64 %rd0_5, %rd_table;",
+        "mov.b64 %rd0_4, %rd_i0;" if wide_index else "cvt.u32.u64 %r0_1, %rd_i0;",
+        "$L_axis:",
+        "ld.param.u64 %rd0_6, [%rd0_5];",
+        "ld.param.u64 %rd0_8, [%rd0_5+8];",
+        "ld.param.u64 %rd0_9, [%rd0_5+16];",
     ]
-    prologue: list[str] = []
-    if not wide_index:
-        for axis in range(1, axes):
-            prologue += [f".reg .b32 %r_n{axis};", f"cvt.u32.u64 %r_n{axis}, %rd_n{axis};"]
-
-    def element(k: int) -> list[str]:
-        # rd0: destination, rd1: source, rd2: index on one axis; r1 or rd4: what is left of the flat index
-        lines = [f"mov.u64 %rd{k}_0, %rd_dst;", f"mov.u64 %rd{k}_1, %rd_src;"]
-        lines.append(f"mov.u64 %rd{k}_4, %rd_i{k};" if wide_index else f"cvt.u32.u64 %r{k}_1, %rd_i{k};")
-        for axis in range(axes - 1, -1, -1):
-            if wide_index:
-                if axis:
-                    lines += [
-                        f"div.u64 %rd{k}_5, %rd{k}_4, %rd_n{axis};",
-                        f"mul.lo.u64 %rd{k}_6, %rd{k}_5, %rd_n{axis};",
-                        f"sub.u64 %rd{k}_2, %rd{k}_4, %rd{k}_6;",
-                        f"mov.u64 %rd{k}_4, %rd{k}_5;",
-                    ]
-                else:
-                    lines.append(f"mov.u64 %rd{k}_2, %rd{k}_4;")
-            elif axis:
-                lines += [
-                    f"div.u32 %r{k}_2, %r{k}_1, %r_n{axis};",
-                    f"mul.lo.u32 %r{k}_3, %r{k}_2, %r_n{axis};",
-                    f"sub.u32 %r{k}_3, %r{k}_1, %r{k}_3;",
-                    f"mov.u32 %r{k}_1, %r{k}_2;",
-                    f"cvt.u64.u32 %rd{k}_2, %r{k}_3;",
-                ]
-            else:
-                lines.append(f"cvt.u64.u32 %rd{k}_2, %r{k}_1;")
-            lines += [
-                f"mad.lo.s64 %rd{k}_0, %rd{k}_2, %rd_ds{axis}, %rd{k}_0;",
-                f"mad.lo.s64 %rd{k}_1, %rd{k}_2, %rd_ss{axis}, %rd{k}_1;",
-            ]
-        if unit == 16:
-            return [
-                *lines,
-                f"ld.global.v2.u64 {{%rd{k}_3, %rd{k}_7}}, [%rd{k}_1];",
-                f"st.global.v2.u64 [%rd{k}_0], {{%rd{k}_3, %rd{k}_7}};",
-            ]
-        kind, register = _MOVE[unit]
-        register = register.format(k=k)
-        return [
-            *lines,
-            f"ld.global.{kind} {register}, [%rd{k}_1];",
-            f"st.global.{kind} [%rd{k}_0], {register};",
+    if wide_index:
+        lines += [
+            "div.u64 %rd0_10, %rd0_4, %rd0_6;",
+            "mul.lo.u64 %rd0_11, %rd0_10, %rd0_6;",
+            "sub.u64 %rd0_2, %rd0_4, %rd0_11;",
+            "mov.b64 %rd0_4, %rd0_10;",
+            "setp.ne.u64 %p0_0, %rd0_4, 0;",
         ]
+    else:
+        lines += [
+            "cvt.u32.u64 %r0_2, %rd0_6;",
+            "div.u32 %r0_3, %r0_1, %r0_2;",
+            "mul.lo.u32 %r0_4, %r0_3, %r0_2;",
+            "sub.u32 %r0_5, %r0_1, %r0_4;",
+            "mov.b32 %r0_1, %r0_3;",
+            "cvt.u64.u32 %rd0_2, %r0_5;",
+            "setp.ne.u32 %p0_0, %r0_1, 0;",
+        ]
+    lines += [
+        "mad.lo.s64 %rd0_0, %rd0_2, %rd0_8, %rd0_0;",
+        "mad.lo.s64 %rd0_1, %rd0_2, %rd0_9, %rd0_1;",
+        f"add.u64 %rd0_5, %rd0_5, {_AXIS_BYTES};",
+        "@%p0_0 bra $L_axis;",
+    ]
+    if unit == MAX_UNIT:
+        lines += [
+            "ld.global.v2.u64 {%rd0_3, %rd0_7}, [%rd0_1];",
+            "st.global.v2.u64 [%rd0_0], {%rd0_3, %rd0_7};",
+        ]
+    else:
+        kind, register = _MOVE[unit]
+        lines += [f"ld.global.{kind} {register}, [%rd0_1];", f"st.global.{kind} [%rd0_0], {register};"]
+    return elementwise_kernel(
+        f"ca_copy_strided_{unit}_{'wide' if wide_index else 'narrow'}",
+        ["dst", "src", "count"],
+        lambda _: lines,
+        table_bytes=MAX_KERNEL_AXES * _AXIS_BYTES,
+    )
 
-    return elementwise_kernel(name, parameters, prologue, element)
+
+def strided_arguments(plan: CopyPlan) -> list[int]:
+    """The 64-bit numbers of `strided_kernel`'s parameters, in order."""
+    values = [plan.dst, plan.src, plan.count]
+    for extent, dst_stride, src_stride in zip(
+        reversed(plan.shape), reversed(plan.dst_strides), reversed(plan.src_strides)
+    ):
+        values += [extent, dst_stride, src_stride]
+    return values
 
 
 def fill_kernel() -> KernelText:
@@ -239,4 +251,4 @@ def fill_kernel() -> KernelText:
             f"st.global.u64 [%rd{k}_0], %rd_value;",
         ]
 
-    return elementwise_kernel("ca_fill_64", ["dst", "value", "count"], [], element)
+    return elementwise_kernel("ca_fill_64", ["dst", "value", "count"], element, unroll=4)

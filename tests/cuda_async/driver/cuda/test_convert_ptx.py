@@ -9,6 +9,7 @@ import pytest
 
 from cuda_async.driver._arguments import ArgumentBlock
 from cuda_async.driver.cuda._convert import CONVERTIBLE, check_convertible, convert_kernel
+from cuda_async.driver.cuda._kernel_text import module_text
 from cuda_async.driver.host import open_host_driver
 from cuda_async.errors import DriverError
 
@@ -22,7 +23,7 @@ def run_conversion(dst_dtype, values, *, blocks=1):
     """`values` converted by the kernel for the pair of types."""
     driver = open_host_driver(0)
     kernel = convert_kernel(dst_dtype.name, values.dtype.name)
-    module = driver.module_load(kernel.text.encode(), kernel.name)
+    module = driver.module_load(module_text(kernel).encode(), kernel.name)
     stream = driver.stream_create()
     result = np.zeros(values.size, dst_dtype)
     source, target = driver.pinned_alloc(values.nbytes), driver.pinned_alloc(result.nbytes)

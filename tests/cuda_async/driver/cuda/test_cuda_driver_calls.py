@@ -363,15 +363,19 @@ def test_fill_uses_memset(api, driver, pattern, call):
 
 
 @pytest.fixture
-def launches(api):
-    """Every launch of the driver's own kernels: (grid, arguments)."""
+def launches(api, driver):
+    """Every launch of the driver's own kernels: (name, blocks, its 64-bit arguments)."""
     seen = []
 
     def launch(function, gx, gy, gz, bx, by, bz, shared, stream, pointers, extra):
-        texts = [call[0] for call in api.named("cuModuleLoadDataEx")]
-        count = texts[-1].count(b".param .u64")
-        addresses = (ctypes.c_uint64 * count).from_address(pointers)
-        seen.append((gx, [ctypes.c_uint64.from_address(a).value for a in addresses]))
+        kernel = next(text for handle, text in driver._kernels.values() if handle == function)
+        addresses = (ctypes.c_uint64 * len(kernel.parameters)).from_address(pointers)
+        values = []
+        for address, parameter in zip(addresses, kernel.parameters, strict=True):
+            values += struct.unpack(
+                f"<{parameter.size_bytes // 8}Q", ctypes.string_at(address, parameter.size_bytes)
+            )
+        seen.append((kernel.name, gx, values))
         return (0,)
 
     api.answers["cuLaunchKernel"] = launch
@@ -381,7 +385,7 @@ def launches(api):
 def test_fill_of_eight_bytes_uses_a_kernel(api, driver, launches):
     stream = driver.stream_create()
     driver.fill_async(0x100, struct.pack("<d", 1.5), 1000, stream)
-    assert launches == [(4, [0x100, 0x3FF8000000000000, 1000])]
+    assert launches == [("ca_fill_64", 4, [0x100, 0x3FF8000000000000, 1000])]
     with pytest.raises(DriverError, match="align the address"):
         driver.fill_async(0x104, b"12345678", 1, stream)
     with pytest.raises(DriverError, match="a pattern of 3 bytes; give 1, 2, 4 or 8"):
@@ -406,7 +410,8 @@ def test_long_rows_are_copied_by_the_copy_engine(api, driver):
 def test_transposed_copy_uses_a_kernel(api, driver, launches):
     stream = driver.stream_create()
     driver.copy_strided_async(0x1000, (40, 4), 0x2000, (4, 40), (10, 10), 4, stream)
-    assert launches == [(1, [0x1000, 0x2000, 100, 10, 40, 4, 4, 40])]
+    table = [10, 4, 40, 10, 40, 4] + [0] * 18
+    assert launches == [("ca_copy_strided_4_narrow", 1, [0x1000, 0x2000, 100, *table])]
     driver.copy_strided_async(0x1000, (40, 4), 0x2000, (4, 40), (10, 10), 4, stream)
     assert len(api.named("cuModuleLoadDataEx")) == 1
 
@@ -414,7 +419,8 @@ def test_transposed_copy_uses_a_kernel(api, driver, launches):
 def test_negative_stride_is_passed_as_two_complement(driver, launches):
     stream = driver.stream_create()
     driver.copy_strided_async(0x1000, (4,), 0x2000, (-4,), (10,), 4, stream)
-    assert launches == [(1, [0x1000, 0x2000, 10, 4, 2**64 - 4])]
+    table = [10, 4, 2**64 - 4] + [0] * 21
+    assert launches == [("ca_copy_strided_4_narrow", 1, [0x1000, 0x2000, 10, *table])]
 
 
 def test_empty_copy_enqueues_nothing(api, driver):
@@ -431,7 +437,7 @@ def test_conversion_is_compiled_once_and_ahead(api, driver, launches):
     bf16 = np.dtype(ml_dtypes.bfloat16)
     driver.convert_prepare(np.dtype("f4"), bf16)
     driver.convert_async(0x1000, np.dtype("f4"), 0x2000, bf16, 5000, stream)
-    assert launches == [(20, [0x1000, 0x2000, 5000])]
+    assert launches == [("ca_convert_bfloat16_to_float32", 20, [0x1000, 0x2000, 5000])]
     assert len(api.named("cuModuleLoadDataEx")) == 1
 
 
@@ -446,6 +452,23 @@ def test_conversion_of_other_types_is_refused(driver):
     stream = driver.stream_create()
     with pytest.raises(DriverError, match="no conversion of complex64"):
         driver.convert_async(1, np.dtype("c8"), 2, np.dtype("f4"), 1, stream)
+
+
+def test_huge_copy_divides_in_64_bits(driver, launches):
+    stream = driver.stream_create()
+    driver.copy_strided_async(0x1000, (2,), 0x20, (0,), (1 << 32,), 1, stream)
+    ((name, blocks, _),) = launches
+    assert name == "ca_copy_strided_1_wide"
+    assert blocks == 132 * 16
+
+
+def test_kernels_of_copies_are_compiled_ahead(api, driver, launches):
+    driver.prepare()
+    assert len(api.named("cuModuleLoadDataEx")) == 1
+    stream = driver.stream_create()
+    driver.copy_strided_async(0x1000, (40, 4), 0x2000, (4, 40), (10, 10), 4, stream)
+    driver.fill_async(0x1000, b"abcdefgh", 1, stream)
+    assert len(api.named("cuModuleLoadDataEx")) == 1
 
 
 def test_own_kernel_is_loaded_by_one_thread(api, driver):

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from cuda_async.driver._arguments import ArgumentBlock
-from cuda_async.driver.cuda._strided import fill_kernel, plan_copy, split_axes, strided_kernel
+from cuda_async.driver.cuda._kernel_text import module_text
+from cuda_async.driver.cuda._strided import (
+    CopyPlan,
+    fill_kernel,
+    plan_copy,
+    split_axes,
+    strided_arguments,
+    strided_kernel,
+)
 from cuda_async.driver.host import open_host_driver
 
 
@@ -24,10 +32,10 @@ def memory():
 
 def run_kernel(kernel, values, blocks=2):
     driver = open_host_driver(0)
-    module = driver.module_load(kernel.text.encode(), kernel.name)
+    module = driver.module_load(module_text(kernel).encode(), kernel.name)
     stream = driver.stream_create()
     block = ArgumentBlock(kernel.parameters)
-    for i, value in enumerate(values):
+    for i, value in enumerate(values):  # the table may hold fewer axes than it has room for
         block.buffer[8 * i : 8 * i + 8] = (value % (1 << 64)).to_bytes(8, "little")
     driver.launch(driver.module_function(module, kernel.name), (blocks, 1, 1), (256, 1, 1), 0, stream, block)
     driver.stream_synchronize(stream)
@@ -37,9 +45,7 @@ def run_kernel(kernel, values, blocks=2):
 
 def run_plan(plan, wide):
     for piece in split_axes(plan):
-        kernel = strided_kernel(piece.unit, len(piece.shape), wide_index=wide)
-        values = [piece.dst, piece.src, piece.count, *piece.shape[1:], *piece.dst_strides, *piece.src_strides]
-        run_kernel(kernel, values)
+        run_kernel(strided_kernel(piece.unit, wide_index=wide), strided_arguments(piece))
 
 
 VIEWS = {
@@ -79,9 +85,15 @@ def test_strided_kernel_for_each_number_of_axes(memory, axes):
     view = source[tuple(slice(0, n) for n in shape)]
     data[: source.nbytes] = source.view("u1").reshape(-1)
     packed = np.ascontiguousarray(view)
-    kernel = strided_kernel(4, axes, wide_index=False)
-    target = address + (1 << 19)
-    run_kernel(kernel, [target, address, packed.size, *shape[1:], *packed.strides, *view.strides])
+    plan = CopyPlan(
+        dst=address + (1 << 19),
+        src=address,
+        unit=4,
+        shape=shape,
+        dst_strides=packed.strides,
+        src_strides=view.strides,
+    )
+    run_kernel(strided_kernel(4, wide_index=False), strided_arguments(plan))
     assert data[1 << 19 : (1 << 19) + packed.nbytes].tobytes() == packed.tobytes()
 
 
