@@ -89,7 +89,9 @@ def operation(opcode: str, modifiers: tuple[str, ...], operands: int | None = No
             f"{written}: the interpreter has no register instruction {opcode!r}; "
             f"known are {', '.join(sorted(FORMS))}"
         )
-    known = "; ".join(item.describe() for item in forms)
+    # An opcode may have dozens of forms; those for the type that was written say most.
+    near = [item for item in forms if modifiers and modifiers[-1] in item.slots[-1].choices]
+    known = "; ".join(item.describe() for item in near or forms)
     raise UnsupportedInstruction(
         f"{written}: these modifiers are not supported for {opcode}; known are {known}"
     )

@@ -273,7 +273,7 @@ def _same(picks: Picks) -> bool:
     return picks["dtype"] == picks["atype"] and _fits(picks)
 
 
-_MOVABLE = "pred b16 b32 b64 u16 u32 u64 s16 s32 s64 f16 bf16 f16x2 bf16x2 f32 f64"
+_MOVABLE = "pred b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64"
 
 FORMS: list[Form] = [
     *form("mov", ".type", _move, type=_MOVABLE),

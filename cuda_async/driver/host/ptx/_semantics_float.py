@@ -174,14 +174,19 @@ def _copy_sign(picks: Picks) -> Operation:
 
 
 def choose_float(largest: bool, nan: bool) -> Callable[[Array, Array], Array]:
-    """min or max of float arrays: -0 below +0; NaN wins (`nan`) or loses."""
-    ufunc: Callable[[Array, Array], Array] = (
-        (np.maximum if nan else np.fmax) if largest else (np.minimum if nan else np.fmin)
-    )
+    """min or max of float arrays: -0 below +0; NaN wins (`nan`) or loses.
+
+    Not `numpy.fmin`: it takes a signalling NaN for the result where it works element by element.
+    """
+    ufunc: Callable[[Array, Array], Array] = np.maximum if largest else np.minimum
 
     def choose(a: Array, b: Array) -> Array:
         chosen = ufunc(a, b)
-        tied = (a == b) & (chosen == 0)
+        if not nan:
+            lost = chosen != chosen
+            if np.count_nonzero(lost):
+                chosen = np.where(lost, np.where(a != a, b, a), chosen)
+        tied = (chosen == 0) & (a == b)
         if np.count_nonzero(tied):
             # Only zeros of different sign are equal and differ: their sum is +0, the negated sum of
             # their negations is -0.
