@@ -249,7 +249,7 @@ class CudaDriver(MemoryCalls):
         config = self._build_config(grid, block, shared_bytes, stream, None, False)
         launch, address = self._cuLaunchKernelEx, arguments.pointers_address
 
-        def enqueue() -> None:
+        def enqueue(_keep: ArgumentBlock = arguments) -> None:  # the address is its block's
             code = launch(config, native, address, 0)[0]
             if code:
                 self._fail("cuLaunchKernelEx", code)

@@ -762,6 +762,20 @@ def test_arguments_are_copied_by_the_launch(bench):
     bench.free(*addresses)
 
 
+def test_bound_launch_takes_what_the_block_holds_then(bench):
+    driver = bench.driver
+    address = bench.upload(np.zeros(8, "f4"))
+    block = bench.block("ramp", address, 4, f4(1), bytes(12))
+    launch = driver.bind_launch(bench.function("ramp"), (2, 1, 1), (4, 1, 1), 0, bench.stream, block)
+    with bench.held():
+        launch()
+        struct.pack_into("<Qi", block.buffer, 0, address + 16, 4)
+        struct.pack_into("<f", block.buffer, 24, 100.0)
+        launch()
+    assert bench.download(address, 8, "f4").tolist() == [0, 1, 2, 3, 100, 101, 102, 103]
+    bench.free(address)
+
+
 def test_three_dimensional_launch(bench):
     grid, block = (2, 3, 2), (4, 2, 3)
     count = 2 * 3 * 2 * 4 * 2 * 3

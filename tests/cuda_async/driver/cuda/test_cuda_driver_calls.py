@@ -647,6 +647,24 @@ def test_equal_launches_share_a_config(api, driver):
     assert first[0] is second[0]
 
 
+def test_bound_launch_is_one_call(api, driver):
+    function = driver.module_function(driver.module_load(PTX), "scale")
+    stream = driver.stream_create()
+    launch = driver.bind_launch(function, (3, 2, 1), (64, 1, 1), 128, stream, ArgumentBlock([]))
+    api.calls.clear()
+    launch()
+    launch()
+    ((first, *rest), second) = api.named("cuLaunchKernelEx")
+    assert len(api.calls) == 2
+    assert first is second[0]
+    assert rest == [function, 0, 0]
+    assert (first.gridDimX, first.gridDimY, first.blockDimX, first.sharedMemBytes) == (3, 2, 64, 128)
+    assert (first.hStream, first.numAttrs) == (stream, 0)
+    api.fail("cuLaunchKernelEx", 700)
+    with pytest.raises(DeviceLostError):
+        launch()
+
+
 def test_large_cluster_opts_in_once(api, driver):
     function = driver.module_function(driver.module_load(PTX), "scale")
     stream = driver.stream_create()
