@@ -61,6 +61,7 @@ def translate(
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     assert len(names) == len(specs), "one spec per parameter"
     t.at(frame, source.node)
+    function.location = t.location
     for name, spec in zip(names, specs, strict=True):
         frame.variables[name] = _parameter(t, name, spec)
     run_function(t, frame)

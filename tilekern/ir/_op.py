@@ -220,11 +220,13 @@ class Function:
         name: symbol of the entry.
         body: ends with `return`.
         hints: entry hints by name, such as {"num_ctas": 2}.
+        location: where it is defined.
     """
 
     name: str
     body: Block
     hints: dict[str, int]
+    location: Location | None = None
 
     def verify(self) -> None:
         """Check every operation and the structure around them; raises `VerifyError`."""

@@ -1,0 +1,9 @@
+"""From the IR to Tile IR bytecode, operation by operation.
+
+`_lowerer.py` holds the state and control flow; each family of operations has a file of handlers.
+"""
+
+from ._lower import ENTRY_HINTS, lower
+from ._lowerer import HANDLERS
+
+__all__ = ["ENTRY_HINTS", "HANDLERS", "lower"]

@@ -1,0 +1,369 @@
+"""Element-by-element operations."""
+
+from __future__ import annotations
+
+from ..dtypes import (
+    DType,
+    bool_,
+    float32,
+    int32,
+)
+from ..ir import (
+    AbsOp,
+    AddOp,
+    AndOp,
+    BitcastOp,
+    CastOp,
+    CeilOp,
+    CompareOp,
+    CoshOp,
+    CosOp,
+    DivOp,
+    Exp2Op,
+    ExpOp,
+    FloorDivOp,
+    FloorOp,
+    FmaOp,
+    Log2Op,
+    LogOp,
+    MaxOp,
+    MinOp,
+    ModOp,
+    MulHiOp,
+    MulOp,
+    NegOp,
+    NotOp,
+    OrOp,
+    PowOp,
+    RsqrtOp,
+    SelectOp,
+    ShiftLeftOp,
+    ShiftRightOp,
+    SinhOp,
+    SinOp,
+    SqrtOp,
+    SubOp,
+    TanhOp,
+    TanOp,
+    TileType,
+    TruncDivOp,
+    UnaryOp,
+    Value,
+    XorOp,
+)
+from ..tileir import ComparisonOrdering, ComparisonPredicate, IntegerOverflow, RoundingMode, Signedness
+from ..tileir import Value as TileValue
+from ._lowerer import HANDLERS, Lowerer, element_type, lowers, signedness
+
+__all__ = ["convert", "dtype_of_value"]
+
+_PREDICATES = {
+    "eq": ComparisonPredicate.EQUAL,
+    "ne": ComparisonPredicate.NOT_EQUAL,
+    "lt": ComparisonPredicate.LESS_THAN,
+    "le": ComparisonPredicate.LESS_THAN_OR_EQUAL,
+    "gt": ComparisonPredicate.GREATER_THAN,
+    "ge": ComparisonPredicate.GREATER_THAN_OR_EQUAL,
+}
+_LESS = ComparisonPredicate.LESS_THAN
+_NOT_EQUAL = ComparisonPredicate.NOT_EQUAL
+
+
+def dtype_of_value(value: Value) -> DType:
+    """The element type of a tile of numbers."""
+    assert isinstance(value.type, TileType)
+    return value.type.number
+
+
+# ------------------------------------------------------------------ one operand
+
+
+def _plain_unary(op: type[UnaryOp], name: str) -> None:
+    def handler(b: Lowerer, op: UnaryOp) -> None:
+        b[op.result] = b.fn.unary(name, b[op.source])
+
+    HANDLERS[op] = handler
+
+
+for _op, _name in (
+    (LogOp, "log"),
+    (Log2Op, "log2"),
+    (SinOp, "sin"),
+    (CosOp, "cos"),
+    (TanOp, "tan"),
+    (SinhOp, "sinh"),
+    (CoshOp, "cosh"),
+    (FloorOp, "floor"),
+    (CeilOp, "ceil"),
+):
+    _plain_unary(_op, _name)
+
+
+def _unary_without_flush(op: type[UnaryOp], name: str) -> None:
+    def handler(b: Lowerer, op: UnaryOp) -> None:
+        b[op.result] = b.fn.unary(name, b[op.source], flush_to_zero=False)
+
+    HANDLERS[op] = handler
+
+
+_unary_without_flush(Exp2Op, "exp2")
+_unary_without_flush(RsqrtOp, "rsqrt")
+
+
+@lowers(ExpOp)
+def _exp(b: Lowerer, op: ExpOp) -> None:
+    b[op.result] = b.fn.exp(b[op.source])
+
+
+@lowers(TanhOp)
+def _tanh(b: Lowerer, op: TanhOp) -> None:
+    b[op.result] = b.fn.tanh(b[op.source])
+
+
+@lowers(SqrtOp)
+def _sqrt(b: Lowerer, op: SqrtOp) -> None:
+    b[op.result] = b.fn.sqrt(b[op.source])
+
+
+@lowers(NegOp)
+def _neg(b: Lowerer, op: NegOp) -> None:
+    if dtype_of_value(op.source).is_float:
+        b[op.result] = b.fn.unary("negf", b[op.source])
+    else:
+        b[op.result] = b.fn.unary("negi", b[op.source], overflow=IntegerOverflow.NONE)
+
+
+@lowers(AbsOp)
+def _abs(b: Lowerer, op: AbsOp) -> None:
+    dtype = dtype_of_value(op.source)
+    if dtype.kind == "uint":
+        b[op.result] = b[op.source]
+    else:
+        b[op.result] = b.fn.unary("absf" if dtype.is_float else "absi", b[op.source])
+
+
+@lowers(NotOp)
+def _not(b: Lowerer, op: NotOp) -> None:
+    ones = b.fn.constant(b.tile(op.source), True if dtype_of_value(op.source) is bool_ else -1)
+    b[op.result] = b.fn.binary("xori", b[op.source], ones)
+
+
+# ------------------------------------------------------------------ two operands
+
+
+@lowers(AddOp)
+def _add(b: Lowerer, op: AddOp) -> None:
+    add = b.fn.addf if dtype_of_value(op.lhs).is_float else b.fn.addi
+    b[op.result] = add(b[op.lhs], b[op.rhs])
+
+
+@lowers(SubOp)
+def _sub(b: Lowerer, op: SubOp) -> None:
+    sub = b.fn.subf if dtype_of_value(op.lhs).is_float else b.fn.subi
+    b[op.result] = sub(b[op.lhs], b[op.rhs])
+
+
+@lowers(MulOp)
+def _mul(b: Lowerer, op: MulOp) -> None:
+    mul = b.fn.mulf if dtype_of_value(op.lhs).is_float else b.fn.muli
+    b[op.result] = mul(b[op.lhs], b[op.rhs])
+
+
+@lowers(DivOp)
+def _div(b: Lowerer, op: DivOp) -> None:
+    b[op.result] = b.fn.divf(b[op.lhs], b[op.rhs])
+
+
+@lowers(FloorDivOp)
+def _floordiv(b: Lowerer, op: FloorDivOp) -> None:
+    sign = signedness(dtype_of_value(op.lhs))
+    # of unsigned numbers both are the same, and only this one is accepted
+    rounding = RoundingMode.NEGATIVE_INF if sign is Signedness.SIGNED else RoundingMode.ZERO
+    b[op.result] = b.fn.divi(b[op.lhs], b[op.rhs], sign, rounding)
+
+
+@lowers(TruncDivOp)
+def _truncdiv(b: Lowerer, op: TruncDivOp) -> None:
+    b[op.result] = b.fn.divi(b[op.lhs], b[op.rhs], signedness(dtype_of_value(op.lhs)), RoundingMode.ZERO)
+
+
+@lowers(ModOp)
+def _mod(b: Lowerer, op: ModOp) -> None:
+    """C's remainder has the sign of the dividend: the divisor is added where that is the other one."""
+    dtype = dtype_of_value(op.lhs)
+    lhs, rhs = b[op.lhs], b[op.rhs]
+    if dtype.is_float:
+        b[op.result] = _float_mod(b, op)
+        return
+    divisor = b.number(op.rhs)
+    if isinstance(divisor, int) and divisor > 0 and divisor & (divisor - 1) == 0:
+        b[op.result] = b.fn.binary("andi", lhs, b.fn.constant(b.tile(op.lhs), divisor - 1))
+        return
+    rest = b.fn.remi(lhs, rhs, signedness(dtype))
+    if dtype.kind == "uint":
+        b[op.result] = rest
+        return
+    zero = b.fn.constant(b.tile(op.lhs), 0)
+    wrong_sign = b.fn.cmpi(_LESS, b.fn.binary("xori", rest, rhs), zero)
+    is_rest = b.fn.cmpi(_NOT_EQUAL, rest, zero)
+    correction = b.fn.select(b.fn.binary("andi", wrong_sign, is_rest), rhs, zero)
+    b[op.result] = b.fn.addi(rest, correction)
+
+
+def _float_mod(b: Lowerer, op: ModOp) -> TileValue:
+    """As NumPy: a rest of zero has the sign of the divisor."""
+    lhs, rhs = b[op.lhs], b[op.rhs]
+    kind = b.tile(op.lhs)
+    zero, minus_zero = b.fn.constant(kind, 0.0), b.fn.constant(kind, -0.0)
+    rest = b.fn.binary("remf", lhs, rhs)
+    divisor_is_negative = b.fn.cmpf(_LESS, rhs, zero)
+    wrong_sign = b.fn.binary("xori", b.fn.cmpf(_LESS, rest, zero), divisor_is_negative)
+    shifted = b.fn.select(wrong_sign, b.fn.addf(rest, rhs), rest)
+    is_zero = b.fn.cmpf(ComparisonPredicate.EQUAL, rest, zero)
+    return b.fn.select(is_zero, b.fn.select(divisor_is_negative, minus_zero, zero), shifted)
+
+
+@lowers(PowOp)
+def _pow(b: Lowerer, op: PowOp) -> None:
+    b[op.result] = b.fn.binary("fpowf", b[op.lhs], b[op.rhs])
+
+
+@lowers(MaxOp)
+def _max(b: Lowerer, op: MaxOp) -> None:
+    dtype = dtype_of_value(op.lhs)
+    if dtype.is_float:
+        b[op.result] = b.fn.maxf(b[op.lhs], b[op.rhs], op.propagate_nan)
+    else:
+        b[op.result] = b.fn.maxi(b[op.lhs], b[op.rhs], signedness(dtype))
+
+
+@lowers(MinOp)
+def _min(b: Lowerer, op: MinOp) -> None:
+    dtype = dtype_of_value(op.lhs)
+    if dtype.is_float:
+        b[op.result] = b.fn.minf(b[op.lhs], b[op.rhs], op.propagate_nan)
+    else:
+        b[op.result] = b.fn.mini(b[op.lhs], b[op.rhs], signedness(dtype))
+
+
+@lowers(MulHiOp)
+def _mulhi(b: Lowerer, op: MulHiOp) -> None:
+    b[op.result] = b.fn.binary("mulhii", b[op.lhs], b[op.rhs])
+
+
+@lowers(AndOp)
+def _and(b: Lowerer, op: AndOp) -> None:
+    b[op.result] = b.fn.binary("andi", b[op.lhs], b[op.rhs])
+
+
+@lowers(OrOp)
+def _or(b: Lowerer, op: OrOp) -> None:
+    b[op.result] = b.fn.binary("ori", b[op.lhs], b[op.rhs])
+
+
+@lowers(XorOp)
+def _xor(b: Lowerer, op: XorOp) -> None:
+    b[op.result] = b.fn.binary("xori", b[op.lhs], b[op.rhs])
+
+
+@lowers(ShiftLeftOp)
+def _shl(b: Lowerer, op: ShiftLeftOp) -> None:
+    b[op.result] = b.fn.shli(b[op.lhs], b[op.rhs])
+
+
+@lowers(ShiftRightOp)
+def _shr(b: Lowerer, op: ShiftRightOp) -> None:
+    b[op.result] = b.fn.shri(b[op.lhs], b[op.rhs], signedness(dtype_of_value(op.lhs)))
+
+
+@lowers(FmaOp)
+def _fma(b: Lowerer, op: FmaOp) -> None:
+    b[op.result] = b.fn.fma(b[op.lhs], b[op.rhs], b[op.acc])
+
+
+@lowers(CompareOp)
+def _compare(b: Lowerer, op: CompareOp) -> None:
+    dtype, predicate = dtype_of_value(op.lhs), _PREDICATES[op.predicate]
+    if dtype.is_float:
+        # with a NaN only "not equal" is true
+        is_ne = op.predicate == "ne"
+        ordering = ComparisonOrdering.UNORDERED if is_ne else ComparisonOrdering.ORDERED
+        b[op.result] = b.fn.cmpf(predicate, b[op.lhs], b[op.rhs], ordering)
+    else:
+        b[op.result] = b.fn.cmpi(predicate, b[op.lhs], b[op.rhs], signedness(dtype))
+
+
+@lowers(SelectOp)
+def _select(b: Lowerer, op: SelectOp) -> None:
+    b[op.result] = b.fn.select(b[op.condition], b[op.if_true], b[op.if_false])
+
+
+# ------------------------------------------------------------------ conversions
+
+
+@lowers(CastOp)
+def _cast(b: Lowerer, op: CastOp) -> None:
+    b[op.result] = convert(b, b[op.source], dtype_of_value(op.source), dtype_of_value(op.result))
+
+
+@lowers(BitcastOp)
+def _bitcast(b: Lowerer, op: BitcastOp) -> None:
+    target = element_type(dtype_of_value(op.result))
+    source = b[op.source]
+    b[op.result] = source if source.tile_type.element == target else b.fn.bitcast(source, target)
+
+
+def convert(b: Lowerer, source: TileValue, have: DType, want: DType) -> TileValue:
+    """Numbers of one element type as another."""
+    if have is want:
+        return source
+    if have is bool_ and want.is_float:
+        kind = source.tile_type.with_element(element_type(want))
+        return b.fn.select(source, b.fn.constant(kind, 1.0), b.fn.constant(kind, 0.0))
+    if have.is_float and want.is_float:
+        return _float_to_float(b, source, have, want)
+    if have.is_float:
+        return _float_to_integer(b, source, have, want)
+    if want.is_float:
+        return b.fn.itof(source, element_type(want), signedness(have))
+    if want.bits > have.bits:
+        return b.fn.exti(source, element_type(want), signedness(have))
+    if want.bits < have.bits:
+        return b.fn.trunci(source, element_type(want))
+    return source  # the same bits, read with another sign
+
+
+def _float_to_float(b: Lowerer, source: TileValue, have: DType, want: DType) -> TileValue:
+    # neither of two types of 16 bits or less holds the other: by way of float32, which holds both
+    if have.bits <= 19 and want.bits <= 19 and have is not float32:
+        source, have = b.fn.ftof(source, element_type(float32)), float32
+    return b.fn.ftof(source, element_type(want))
+
+
+def _float_to_integer(b: Lowerer, source: TileValue, have: DType, want: DType) -> TileValue:
+    """Out of range is undefined in Tile IR: such elements are replaced before and after."""
+    if have.bits < 32:
+        source, have = b.fn.ftof(source, element_type(float32)), float32
+    if want.bits < 32:
+        wide = _float_to_integer(b, source, have, int32)
+        kind = wide.tile_type
+        wide = b.fn.maxi(wide, b.fn.constant(kind, want.lowest))
+        wide = b.fn.mini(wide, b.fn.constant(kind, want.highest))
+        return b.fn.trunci(wide, element_type(want))
+    kind = source.tile_type
+    # below: truncation reaches the lowest value from just above the next lower whole number
+    least, beyond = float(want.lowest), float(want.highest + 1)
+    low = b.fn.cmpf(ComparisonPredicate.LESS_THAN_OR_EQUAL, source, b.fn.constant(kind, least))
+    high = b.fn.cmpf(ComparisonPredicate.GREATER_THAN_OR_EQUAL, source, b.fn.constant(kind, beyond))
+    is_nan = b.fn.cmpf(_NOT_EQUAL, source, source, ComparisonOrdering.UNORDERED)
+    outside = b.fn.binary("ori", b.fn.binary("ori", low, high), is_nan)
+    inside = b.fn.select(outside, b.fn.constant(kind, 0.0), source)
+    whole = b.fn.ftoi(inside, element_type(want), signedness(want))
+    result = whole.tile_type
+    whole = b.fn.select(low, b.fn.constant(result, want.lowest), whole)
+    return b.fn.select(high, b.fn.constant(result, _as_signed(want.highest, want)), whole)
+
+
+def _as_signed(number: int, dtype: DType) -> int:
+    """The signed integer with the same bits."""
+    return number - (1 << dtype.bits) if number >> (dtype.bits - 1) else number
