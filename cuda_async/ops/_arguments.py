@@ -305,9 +305,7 @@ def _argument_step(
             or kind in (ParameterKind.FLOAT, ParameterKind.STRUCT)
             or exact not in (None, "ptr", "u64", "i64")
         ):
-            raise refuse(
-                f"a tensor's address has 8 bytes, this parameter is {expected}; are the arguments in order?"
-            )
+            raise refuse("a tensor is passed by its address, which has 8 bytes; are the arguments in order?")
         return (READ if cls is Read else MUT, 0, 0, None, name), "Q"
     if issubclass(cls, Tensor):
         raise refuse("say what the kernel does to it: read(tensor) or mut(tensor)")

@@ -321,8 +321,7 @@ class Execution:
         stream = self.ctx.stream
         device = self.ctx.device
         try:
-            device.driver.bind()
-            with device._lock:
+            with device._lock:  # the context is bound: this follows a run on the same thread
                 return stream._record()
         except DeviceLostError as lost:
             raise device._note_lost(lost) from lost.__cause__
@@ -331,6 +330,7 @@ class Execution:
         """After an error or a cancel: what was enqueued still gets its event, so that it is released in time."""
         if hasattr(self, "ctx") and self.enqueued and self.ctx.device.is_healthy:
             try:
+                self.ctx.driver.bind()
                 self.submit()
             except Exception:  # the error that led here is the one to report
                 pass
