@@ -5,7 +5,17 @@ for the reaper (`cuda_async.scheduling`).
 """
 
 from ._access import Mut, Read, mut, read
+from ._array_interface import numpy_array, parse_cuda_array_interface
 from ._buffer import Buffer, FreeNote
+from ._dlpack import (
+    CPU,
+    CUDA,
+    CUDA_MANAGED,
+    CUDA_PINNED,
+    ForeignArray,
+    import_capsule,
+    request_capsule,
+)
 from ._dtypes import (
     DTYPES,
     DType,
@@ -35,9 +45,14 @@ from ._tensor import Tensor, host_view
 from ._usage import Usage
 
 __all__ = [
+    "CPU",
+    "CUDA",
+    "CUDA_MANAGED",
+    "CUDA_PINNED",
     "DTYPES",
     "Buffer",
     "DType",
+    "ForeignArray",
     "FreeNote",
     "MappedPartition",
     "Mut",
@@ -61,13 +76,17 @@ __all__ = [
     "float32",
     "float64",
     "host_view",
+    "import_capsule",
     "install",
     "int8",
     "int16",
     "int32",
     "int64",
     "mut",
+    "numpy_array",
+    "parse_cuda_array_interface",
     "read",
+    "request_capsule",
     "uint8",
     "uint16",
     "uint32",

@@ -21,14 +21,15 @@ __all__ = ["Buffer", "FreeNote"]
 
 
 class FreeNote:
-    """What a finalizer leaves behind: the memory to free, and what must come first."""
+    """What a finalizer leaves behind: the memory to free, or the owner to let go, and what must come first."""
 
-    __slots__ = ("address", "size_bytes", "usage")
+    __slots__ = ("address", "owner", "size_bytes", "usage")
 
-    def __init__(self, address: int, size_bytes: int, usage: Usage) -> None:
+    def __init__(self, address: int, size_bytes: int, usage: Usage, owner: Any = None) -> None:
         self.address = address
         self.size_bytes = size_bytes
         self.usage = usage
+        self.owner = owner  # any object at all: it is only kept
 
 
 class Buffer:
@@ -37,7 +38,10 @@ class Buffer:
     Attributes:
         device: where the memory is.
         owner: what keeps borrowed memory alive; None for memory of the device's own pool.
-        retained_on_use: submissions must keep this object alive until the device has passed them.
+        retained_on_use: other libraries know this memory, because it is borrowed or was lent. Submissions keep this
+            object alive until the device has passed them, and other buffers may be over the same bytes.
+        read_only: the owner does not allow writing.
+        holders: who has this memory on loan now (`_dlpack`), in any form; None before the first.
     """
 
     __slots__ = (
@@ -45,7 +49,9 @@ class Buffer:
         "_notes",
         "address",
         "device",
+        "holders",
         "owner",
+        "read_only",
         "retained_on_use",
         "size_bytes",
         "usage",
@@ -60,13 +66,16 @@ class Buffer:
         *,
         notes: deque[FreeNote] | None = None,
         owner: Any = None,  # any object at all: it is only kept
+        read_only: bool = False,
     ) -> None:
         self.device = device
         self.address = address
         self.size_bytes = size_bytes
         self.usage = usage
         self.owner = owner
+        self.read_only = read_only
         self.retained_on_use = owner is not None
+        self.holders: set[int] | None = None
         self._notes = notes
 
     @property
@@ -80,14 +89,25 @@ class Buffer:
             raise ClosedError("this tensor's memory was freed; keep the tensor, or allocate a new one")
 
     def free(self) -> None:
-        """Free now, in stream order behind the last use, whoever else still refers to this buffer."""
+        """Free now, in stream order behind the last use, whoever else of ours still refers to this buffer.
+
+        Raises:
+            BufferError: another library still holds the memory.
+        """
+        if self.holders and self.owner is None:
+            raise BufferError(
+                f"the memory is in use by {len(self.holders)} other array(s) that were made of it through DLPack; "
+                "drop them first"
+            )
         notes, self._notes = self._notes, None
         if notes is not None:
-            notes.append(FreeNote(self.address, self.size_bytes, self.usage))
+            size_bytes = self.size_bytes if self.owner is None else 0
+            notes.append(FreeNote(self.address, size_bytes, self.usage, self.owner))
         self.owner = None
         self.address = -1
 
     def __del__(self) -> None:
+        # Borrowed memory is let go with its owner: no submission that uses it is left, for they hold this object.
         notes = self._notes
-        if notes is not None:
+        if notes is not None and self.owner is None:
             notes.append(FreeNote(self.address, self.size_bytes, self.usage))

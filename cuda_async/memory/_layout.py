@@ -67,10 +67,10 @@ def contiguous_strides(shape: Shape) -> Shape:
 
 def is_contiguous(shape: Shape, strides: Shape) -> bool:
     """Row-major without gaps. Axes of size 1 may have any stride; an empty array is contiguous."""
+    if 0 in shape:
+        return True
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides)):
-        if size == 0:
-            return True
         if size != 1:
             if stride != expected:
                 return False

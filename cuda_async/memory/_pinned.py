@@ -77,16 +77,17 @@ class PinnedPool:
 
     def take(self, size_bytes: int) -> PinnedBlock:
         """A block; calls the driver when none is cached, which is slow: not on an event loop's thread."""
+        block = self.take_cached(size_bytes)
+        if block is not None:
+            return block
         capacity = self.capacity_for(size_bytes)
+        slab = max(capacity, SLAB_BYTES)
+        base = self._driver.pinned_alloc(slab)  # outside the lock, which event loops take
         with self._lock:
-            self._collect()
+            self._bases.append(base)
+            self.reserved_bytes += slab
             blocks = self._free.setdefault(capacity, [])
-            if not blocks:
-                slab = max(capacity, SLAB_BYTES)
-                base = self._driver.pinned_alloc(slab)
-                self._bases.append(base)
-                self.reserved_bytes += slab
-                blocks.extend(range(base, base + slab, capacity))
+            blocks.extend(range(base, base + slab, capacity))
             return PinnedBlock(self, blocks.pop(), capacity)
 
     def _collect(self) -> None:

@@ -3,13 +3,14 @@
 A `Usage` is plain data, changed under its device's lock by `scheduling._ordering`. It outlives the `Buffer`
 that owns it: the finalizer hands it to the reaper, which frees the memory behind the last use.
 
-A use is a pair (stream, number): the work lies before the event that closes that number on that stream.
+A use is a pair (stream, number): the work lies before the event that closes that number on that stream. What
+other libraries do with memory they know has no number: `lent` says where it may be.
 Most memory lives on one stream, so one reader is kept in two slots and a dict is made for the second.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,9 +22,13 @@ StreamLike = Any
 
 
 class Usage:
-    """The last write and the reads since, as (stream, number)."""
+    """The last write and the reads since, as (stream, number).
 
-    __slots__ = ("more_reads", "read_number", "read_stream", "write_number", "write_stream")
+    Attributes:
+        lent: to whom the memory was ever exported: `"default streams"`, `"anywhere"`, or None for nobody.
+    """
+
+    __slots__ = ("lent", "more_reads", "read_number", "read_stream", "write_number", "write_stream")
 
     def __init__(self, stream: StreamLike = None, number: int = 0) -> None:
         self.write_stream: StreamLike = stream
@@ -31,6 +36,7 @@ class Usage:
         self.read_stream: StreamLike = None
         self.read_number = 0
         self.more_reads: dict[StreamLike, int] | None = None
+        self.lent: Literal["default streams", "anywhere"] | None = None
 
     def add_read(self, stream: StreamLike, number: int) -> None:
         """Note a read; the latest number of each stream is kept."""

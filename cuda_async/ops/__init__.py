@@ -8,7 +8,7 @@ from ._combinators import collect, parallel, value, with_context, zip_ops
 from ._context import ExecutionContext, check_operand
 from ._copies import astype, copy, fill, memcpy, to_host
 from ._creation import empty, from_host, full, ones, zeros
-from ._foreign import foreign, from_foreign
+from ._foreign import foreign, from_cuda_array_interface, from_dlpack, from_foreign
 from ._future import DeviceFuture
 from ._launch import BoundLaunch, Launch, check_aliases
 from ._module import Function, LoadedFunction, Module
@@ -33,6 +33,8 @@ __all__ = [
     "empty",
     "fill",
     "foreign",
+    "from_cuda_array_interface",
+    "from_dlpack",
     "from_foreign",
     "from_host",
     "full",

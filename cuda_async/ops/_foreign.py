@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..driver import FunctionInfo, HostFunction, HostImage, HostLaunch
-from ..memory import Buffer, Tensor, Usage, as_dtype, as_shape, contiguous_strides, extent
+from ..errors import ContextError
+from ..memory import (
+    CPU,
+    CUDA,
+    CUDA_MANAGED,
+    CUDA_PINNED,
+    Buffer,
+    ForeignArray,
+    Tensor,
+    Usage,
+    as_dtype,
+    as_shape,
+    contiguous_strides,
+    extent,
+    import_capsule,
+    numpy_array,
+    parse_cuda_array_interface,
+    request_capsule,
+)
+from ..scheduling import (
+    Device,
+    adopt,
+    all_open_devices,
+    checked_open,
+    default_device_if_known,
+    foreign_calls,
+    wait_for_producer,
+)
 from ._context import check_operand
 from ._module import Function, Module
 from ._op import DeviceOp
@@ -13,10 +42,11 @@ from ._op import DeviceOp
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ..scheduling import Device, Stream
+    from ..driver.host import HostMemory
+    from ..scheduling import Stream
     from ._context import ExecutionContext
 
-__all__ = ["foreign", "from_foreign"]
+__all__ = ["foreign", "from_cuda_array_interface", "from_dlpack", "from_foreign"]
 
 
 def from_foreign(
@@ -52,36 +82,141 @@ def from_foreign(
         )
     if address % kind.itemsize:
         raise ValueError(f"address {address:#x} is not aligned for {kind.name}")
-    return foreign_tensor(owner, address, dims, steps, kind, size_bytes, device)
+    found = ForeignArray(address, dims, steps, kind, False, owner)
+    return _tensor_on(found, device, size_bytes=size_bytes)
 
 
-def foreign_tensor(
-    owner: object,
-    address: int,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    dtype: Any,
-    size_bytes: int,
-    device: Device,
+def from_dlpack(array: object, *, device: Device | str | None = None) -> Tensor:
+    """A tensor on the memory of another library's array (NumPy, torch, CuPy, JAX, ...), without a copy.
+
+    The array's memory is kept alive while anything uses it. On a CUDA device our work on it comes behind what the
+    producer had enqueued; what either side enqueues later is not ordered with the other's work by itself: run theirs
+    with `foreign`, or exchange the array anew. Memory of the host is used by the simulated device; bring it to a CUDA
+    device with `from_host`. The first use of a device opens it, which is slow.
+
+    Args:
+        array: has `__dlpack__` and `__dlpack_device__`; NumPy arrays of `ml_dtypes` types work too.
+        device: where it must be; without it, where it is (`host:0` or the current one for memory of the host).
+    Raises:
+        TypeError: no such array, or an element type that is not supported; the message says what it is.
+        ContextError: it is elsewhere. BufferError: misaligned, or the producer refuses.
+    """
+    wanted = Device(device) if isinstance(device, str) else device
+    if isinstance(array, Tensor):
+        if wanted is not None and wanted is not array.device:
+            raise ContextError(f"the tensor is on {array.device}, not on {wanted}; copy it through the host")
+        array._buffer.check_usable()
+        return array[...]
+    if type(array) is np.ndarray:
+        _check_host(wanted)
+        return _tensor_on_host(numpy_array(array), wanted)
+    if not (hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__")):
+        raise TypeError(
+            f"from_dlpack() takes an array with __dlpack__ and __dlpack_device__, got {type(array).__name__}; "
+            "copy other host data with from_host()"
+        )
+    kind, number = (int(n) for n in array.__dlpack_device__())
+    if kind in (CPU, CUDA_PINNED):
+        _check_host(wanted)
+        return _tensor_on_host(import_capsule(request_capsule(array, None)), wanted)
+    if kind not in (CUDA, CUDA_MANAGED):
+        raise ContextError(
+            f"the array is on a device of DLPack's type {kind}; expected the CPU (1) or a CUDA device (2): "
+            "move it there with its own library first"
+        )
+    place = wanted or Device(f"cuda:{number}")
+    if place.kind != "cuda" or place.ordinal != number:
+        raise ContextError(f"the array is on cuda:{number}, not on {place}; move it there first")
+    stream = checked_open(place)._exchange_stream()
+    return _tensor_on(import_capsule(request_capsule(array, int(stream.handle))), place, stream)
+
+
+def from_cuda_array_interface(array: object, *, device: Device | str | None = None) -> Tensor:
+    """A tensor on the memory of an array with `__cuda_array_interface__`, without a copy. Prefer `from_dlpack`.
+
+    Our work on it comes behind what the stream holds that the interface names; where it names none, that the contents
+    are ready is the caller's business. Later work on either side is not ordered, as with `from_dlpack`.
+
+    Args:
+        device: the CUDA device it must be on; without it, the one it is on.
+    Raises:
+        TypeError: no such array, or an element type that is not supported. BufferError: masked, or misaligned.
+        ContextError: it is on another device, or on none.
+    """
+    wanted = Device(device) if isinstance(device, str) else device
+    found, producer = parse_cuda_array_interface(array)
+    place = wanted or default_device_if_known()
+    if place is None or (wanted is None and place.kind != "cuda"):
+        place = Device("cuda:0")
+    driver = foreign_calls(checked_open(place))
+    if found.address:
+        number = driver.pointer_device(found.address)
+        if wanted is None:
+            place = checked_open(Device(f"cuda:{number}"))
+        elif number != wanted.ordinal:
+            raise ContextError(f"the array is on cuda:{number}, not on {wanted}; move it there first")
+    stream = None
+    if producer is not None:
+        stream = place._exchange_stream()
+        wait_for_producer(place, stream, producer)
+    return _tensor_on(found, place, stream)
+
+
+def _check_host(wanted: Device | None) -> None:
+    if wanted is not None and wanted.kind != "host":
+        raise ContextError(
+            f"the array is in the host's memory, which {wanted} cannot use; copy it over with from_host()"
+        )
+
+
+def _tensor_on_host(found: ForeignArray, wanted: Device | None) -> Tensor:
+    """On `wanted`; else where the memory came from, if that is a simulated device; else on the current one."""
+    if wanted is None:
+        wanted = next(
+            (d for d in all_open_devices() if d.kind == "host" and _memory(d).contains(found.address)),
+            default_device_if_known(),
+        )
+        if wanted is None or wanted.kind != "host":
+            wanted = Device("host:0")
+    return _tensor_on(found, checked_open(wanted))
+
+
+def _tensor_on(
+    found: ForeignArray, device: Device, stream: Stream | None = None, *, size_bytes: int | None = None
 ) -> Tensor:
-    """A tensor on checked foreign memory, known to the simulated device where it is that."""
-    if size_bytes and device.kind == "host":
-        owner = _HostRegistration(device, address, size_bytes, owner)
-    buffer = Buffer(device, address, size_bytes, Usage(), owner=owner)
-    return Tensor._make(buffer, address, dtype, shape, strides)
+    """A tensor on checked foreign memory. `stream` waits for the producer's work by now."""
+    low, high = extent(found.shape, found.strides)
+    itemsize = found.dtype.itemsize
+    start = found.address + low * itemsize
+    size = (high - low) * itemsize if size_bytes is None else size_bytes
+    owner = _Borrowing(found.owner)
+    if size and device.kind == "host":
+        owner.register(_memory(device), start, size, writable=not found.read_only)
+    buffer = Buffer(device, start, size, Usage(), notes=device._notes, owner=owner, read_only=found.read_only)
+    adopt(device, buffer, stream)
+    return Tensor._make(buffer, found.address, found.dtype, found.shape, found.strides)
 
 
-class _HostRegistration:
-    """Foreign memory that the simulated device may touch, for as long as this lives."""
+def _memory(device: Device) -> HostMemory:
+    memory: HostMemory = device.driver.memory  # type: ignore[attr-defined]  # the host driver has one
+    return memory
 
-    def __init__(self, device: Device, address: int, size_bytes: int, owner: object) -> None:
-        self._memory = device.driver.memory  # type: ignore[attr-defined]  # the host driver has one
-        self._address = address
+
+class _Borrowing:
+    """The owner of borrowed memory, which the simulated device may touch for as long as this lives."""
+
+    def __init__(self, owner: object) -> None:
         self._owner = owner
-        self._memory.add_foreign(address, size_bytes, owner)
+        self._memory: HostMemory | None = None
+
+    def register(self, memory: HostMemory, address: int, size_bytes: int, *, writable: bool) -> None:
+        memory.add_foreign(address, size_bytes, self._owner, writable=writable)
+        self._memory = memory
+        self._address = address
 
     def __del__(self) -> None:
-        self._memory.remove_foreign(self._address)
+        if self._memory is not None:
+            self._memory.remove_foreign(self._address)
 
 
 class Foreign(DeviceOp[tuple[Tensor, ...]]):

@@ -1,6 +1,7 @@
 """Devices and streams, which stream is next, who waits for what, and how the host learns it is done.
 
-`_submission` and `_stream` number the work, `_ordering` puts waits between streams, `_waiting` suspends tasks,
+`_submission` and `_stream` number the work, `_ordering` puts waits between streams, `_sharing` does so with other
+libraries, `_waiting` suspends tasks,
 `_device` holds the lock, the memory counts and what is current, `_reaper` waits for everything.
 """
 
@@ -21,6 +22,7 @@ from ._event import Event
 from ._ordering import order_read, order_uses, order_write
 from ._policies import LeastLoaded, PriorityStreams, SchedulingPolicy, SingleStream, StreamPoolRoundRobin
 from ._reaper import drain
+from ._sharing import adopt, foreign_calls, wait_for_producer
 from ._stream import Stream
 from ._submission import Submission
 from ._waiting import checkpoint, running_library, wait_for_callback, wait_for_submission
@@ -37,6 +39,7 @@ __all__ = [
     "Stream",
     "StreamPoolRoundRobin",
     "Submission",
+    "adopt",
     "all_open_devices",
     "checked_open",
     "checkpoint",
@@ -45,6 +48,7 @@ __all__ = [
     "default_device_if_known",
     "devices",
     "drain",
+    "foreign_calls",
     "order_read",
     "order_uses",
     "order_write",
@@ -54,5 +58,6 @@ __all__ = [
     "use_device",
     "use_policy",
     "wait_for_callback",
+    "wait_for_producer",
     "wait_for_submission",
 ]

@@ -16,10 +16,19 @@ from collections import deque
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
-from ..errors import ContextError, DeviceLostError, OutOfMemoryError, SchedulingError
+from ..errors import ContextError, DeviceLostError, DriverError, OutOfMemoryError, SchedulingError
 from ..memory import Buffer, FreeNote, PinnedPool, Usage
 from ._ordering import order_uses
+from ._sharing import (
+    LEGACY_STREAM,
+    PER_THREAD_STREAM,
+    foreign_calls,
+    lend,
+    lend_to_anyone,
+    wait_for_borrowers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -112,6 +121,8 @@ class Device:
         self._open_lock = threading.Lock()
         self._pool_lock = threading.RLock()
         self._streams: list[Stream] = []
+        self._exchange: Stream | None = None
+        self._outside: WeakSet[Buffer] = WeakSet()
         self._events: list[EventHandle] = []
         self._notes: deque[FreeNote] = deque()
         self._dropped_events: deque[EventHandle] = deque()
@@ -226,6 +237,66 @@ class Device:
             self._streams.append(stream)
         return stream
 
+    def borrow_stream(self, stream: object) -> Stream:
+        """Another library's stream, for running operations on it in its order (`op.sync_on(...)`, `SingleStream`).
+
+        The same stream gives the same object, until `Stream.close()` ends the loan.
+
+        Args:
+            stream: an object with `__cuda_stream__`, which is kept alive; or a stream's address, and then the stream
+                must live until the loan is ended. 0 and 1 are the legacy default stream; 2, the per-thread one,
+                is taken for the legacy one, which is ordered with it.
+        Raises:
+            TypeError: neither of these. ContextError: a simulated device.
+        """
+        from ._stream import Stream
+
+        if isinstance(stream, Stream) and stream.device is self:
+            return stream
+        owner: object = None
+        if hasattr(stream, "__cuda_stream__"):
+            owner = stream
+            address = int(stream.__cuda_stream__()[1])
+        elif isinstance(stream, int) and stream >= 0:
+            address = int(stream)
+        else:
+            raise TypeError(f"expected a stream's address or an object with __cuda_stream__, got {stream!r}")
+        self._check_usable()
+        driver = foreign_calls(self)
+        if address in (0, PER_THREAD_STREAM):
+            address = LEGACY_STREAM
+        with self._lock:
+            found = self._stream_at(address)
+            if found is None:
+                handle = driver.stream_borrow(address)
+                found = Stream._make(self, handle, 0, f"borrowed {address:#x}", borrowed=True, owner=owner)
+                self._streams.append(found)
+        return found
+
+    def _stream_at(self, address: int) -> Stream | None:
+        return next((s for s in self._streams if s.handle == address), None)
+
+    def _exchange_stream(self) -> Stream:
+        """The stream that waits for other libraries: imports come in on it, lent memory is freed on it."""
+        stream = self._exchange
+        if stream is None or stream._closed:
+            with self._pool_lock:
+                stream = self._exchange
+                if stream is None or stream._closed:
+                    stream = self._exchange = self.create_stream(name="exchange")
+        return stream
+
+    def _any_stream(self) -> Stream:
+        """Lock held. An open stream of our own."""
+        for stream in self._streams:
+            if not stream._borrowed:
+                return stream
+        from ._stream import Stream
+
+        stream = Stream._make(self, self.driver.stream_create(0), 0, "spare")
+        self._streams.append(stream)
+        return stream
+
     @property
     def policy(self) -> SchedulingPolicy:
         """What chooses streams on this device when nothing else was said."""
@@ -251,7 +322,9 @@ class Device:
         first: BaseException | None = None
         for stream in list(self._streams):
             try:
-                stream.synchronize()
+                submission = stream._submit()
+                if submission is not None:
+                    submission.synchronize()
             except DeviceLostError:
                 raise
             except Exception as error:
@@ -305,7 +378,8 @@ class Device:
             stream._refresh()
         if not self.is_healthy:
             with self._lock:
-                self._forget_notes()
+                forgotten = self._forget_notes()
+            del forgotten  # outside the lock: it may run anybody's code
             return
         self._driver.bind()
         with self._lock:
@@ -321,27 +395,42 @@ class Device:
         notes = self._notes
         driver = self._driver
         assert driver is not None
+        later: list[FreeNote] = []
         while notes:
             note = notes.popleft()
             usage = note.usage
-            stream: Stream = usage.read_stream or usage.write_stream
-            if stream._closed or stream._borrowed:
-                stream = self._streams[0]
+            stream: Stream | None = self._exchange if usage.lent else usage.read_stream or usage.write_stream
+            if stream is None or stream._closed or stream._borrowed or stream.device is not self:
+                stream = self._any_stream()
             for source, number in usage.uses():
                 stream._wait_for(source, number)
+            if note.owner is not None:
+                stream._retained.append(note.owner)
+                stream._dirty = True
+                continue
+            if usage.lent is not None:
+                try:
+                    wait_for_borrowers(self, stream, usage)
+                except DriverError:  # some stream is being captured: the next one who comes by frees it
+                    later.append(note)
+                    continue
             if self._poison:
                 driver.fill_async(note.address, b"\xdd", note.size_bytes, stream.handle)
             driver.memory_free_async(note.address, stream.handle)
             stream._dirty = True
             self._used -= note.size_bytes
+        notes.extend(later)
         events = self._dropped_events
         while events:
             driver.event_destroy(events.popleft())
 
-    def _forget_notes(self) -> None:
+    def _forget_notes(self) -> list[FreeNote]:
+        forgotten = []
         while self._notes:
-            self._used -= self._notes.popleft().size_bytes
+            forgotten.append(self._notes.popleft())
+            self._used -= forgotten[-1].size_bytes
         self._dropped_events.clear()
+        return forgotten
 
     def _allocate(self, size_bytes: int, stream: Stream) -> Buffer:
         """Memory that exists from now on in `stream`'s order; the context is bound.
@@ -374,6 +463,14 @@ class Device:
                 self._used_high = self._used
             stream._dirty = True
             return Buffer(self, address, size_bytes, Usage(stream, stream._next), notes=self._notes)
+
+    # -- other libraries, used by the memory layer
+
+    def _lend(self, buffer: Buffer, holder: int, stream: int | None) -> None:
+        lend(self, buffer, holder, stream)
+
+    def _lend_to_anyone(self, buffer: Buffer) -> int | None:
+        return lend_to_anyone(self, buffer)
 
     # -- ordering, used by operations (context bound)
 

@@ -37,7 +37,16 @@ def order_read(stream: Stream, buffer: Buffer) -> None:
 
 
 def order_write(stream: Stream, buffer: Buffer) -> None:
-    """Lock held: what is enqueued next on `stream` writes the buffer."""
+    """Lock held: what is enqueued next on `stream` writes the buffer.
+
+    Raises:
+        ValueError: the memory is borrowed from an owner who does not allow that.
+    """
+    if buffer.retained_on_use and buffer.read_only:
+        raise ValueError(
+            "this tensor is over read-only memory of another library and cannot be written; "
+            "copy it first with ca.copy(tensor)"
+        )
     usage = buffer.usage
     writer = usage.write_stream
     if writer is not stream and writer is not None:

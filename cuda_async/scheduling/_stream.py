@@ -24,7 +24,7 @@ WAITER_IDLE_S = 5.0
 
 
 class Stream:
-    """A first-in, first-out queue of work on one device. Made by `Device.create_stream()`.
+    """A first-in, first-out queue of work on one device. Made by `Device.create_stream()` and `borrow_stream()`.
 
     Attributes:
         device: where it runs.
@@ -41,6 +41,7 @@ class Stream:
         "_done",
         "_last",
         "_next",
+        "_owner",
         "_pending",
         "_retained",
         "_waited",
@@ -63,16 +64,24 @@ class Stream:
     _last: Submission | None
     _pending: deque[Submission]
     _retained: list[Any]
+    _owner: object  # what a borrowed stream belongs to, kept alive
     _waited: dict[Stream, int]  # numbers of other streams that this one waits for already
     _condition: threading.Condition
     _waiter: threading.Thread | None
 
     def __init__(self, *_: object, **__: object) -> None:
-        raise TypeError("streams are made by Device.create_stream()")
+        raise TypeError("streams are made by Device.create_stream() and Device.borrow_stream()")
 
     @classmethod
     def _make(
-        cls, device: Device, handle: StreamHandle, priority: int, name: str, *, borrowed: bool = False
+        cls,
+        device: Device,
+        handle: StreamHandle,
+        priority: int,
+        name: str,
+        *,
+        borrowed: bool = False,
+        owner: object = None,
     ) -> Stream:
         self = object.__new__(cls)
         self.device = device
@@ -80,10 +89,11 @@ class Stream:
         self.priority = priority
         self.name = name
         self._borrowed = borrowed
+        self._owner = owner
         self._closed = False
         self._next = 1
         self._done = 0
-        self._dirty = borrowed
+        self._dirty = False
         self._last = None
         self._pending = deque()
         self._retained = []
@@ -106,14 +116,14 @@ class Stream:
 
     def synchronize(self) -> None:
         """Block this thread until everything enqueued so far is done; raises what failed since the last look."""
-        submission = self._submit()
+        submission = self._submit(theirs=True)
         if submission is not None:
             submission.synchronize()
 
     @property
     def is_done(self) -> bool:
         """True when everything enqueued so far is done. Never waits."""
-        submission = self._submit()
+        submission = self._submit(theirs=True)
         return submission is None or submission.poll()
 
     def record(self) -> Event:
@@ -168,10 +178,12 @@ class Stream:
             with self.device._lock:
                 self._closed = True
                 self._condition.notify_all()
+                owner, self._owner = self._owner, None
                 if self in self.device._streams:
                     self.device._streams.remove(self)
-            if not self._borrowed and self.device.is_healthy:
-                self.device.driver.stream_destroy(self.handle)
+            if self.device.is_healthy:
+                self.device.driver.stream_destroy(self.handle)  # only ends the loan of a borrowed one
+            del owner
 
     async def __aenter__(self) -> Stream:
         return self
@@ -196,8 +208,12 @@ class Stream:
             raise ClosedError(f"{self!r} is closed; create another with device.create_stream()")
         self.device._check_usable()
 
-    def _submit(self) -> Submission | None:
-        """Close what is open; None when nothing was ever enqueued or all is done."""
+    def _submit(self, *, theirs: bool = False) -> Submission | None:
+        """Close what is open; None when nothing was ever enqueued or all is done.
+
+        Args:
+            theirs: on a borrowed stream, what its owner enqueued counts too.
+        """
         if self._closed:
             return None
         device = self.device
@@ -205,14 +221,19 @@ class Stream:
         try:
             device.driver.bind()
             with device._lock:
-                return self._record() if self._dirty or self._last is not None else None
+                if self._borrowed and not theirs and not self._dirty:
+                    return self._last
+                return self._record() if self._dirty or self._borrowed or self._last is not None else None
         except DeviceLostError as lost:
             raise device._note_lost(lost) from lost.__cause__
 
     def _record(self) -> Submission:
-        """Lock held. Close the open number with an event; the last submission when nothing is new."""
+        """Lock held. Close the open number with an event; the last submission when nothing is new.
+
+        What is new on a borrowed stream, nobody here knows.
+        """
         last = self._last
-        if not self._dirty and last is not None:
+        if not self._dirty and last is not None and not self._borrowed:
             return last
         device = self.device
         events = device._events
@@ -222,21 +243,26 @@ class Stream:
         submission = Submission(self, number, event, self._retained)
         self._next = number + 1
         self._retained = []
-        self._dirty = self._borrowed
+        self._dirty = False
         self._pending.append(submission)
         self._last = submission
         return submission
 
+    def _covering(self, number: int) -> Submission | None:
+        """Lock held. The first submission that covers `number`; None when the device is past it."""
+        if self._done >= number or self._closed:
+            return None
+        if number >= self._next:
+            return self._record()
+        return next(s for s in self._pending if s.number >= number)
+
     def _wait_for(self, source: Stream, number: int) -> None:
         """Lock held. Work enqueued here from now on waits for `source`'s work numbered `number`."""
-        if source is self or source._done >= number or source._closed:
+        if source is self or self._waited.get(source, 0) >= number:
             return
-        if self._waited.get(source, 0) >= number:
+        submission = source._covering(number)
+        if submission is None:
             return
-        if number >= source._next:
-            submission = source._record()
-        else:
-            submission = next(s for s in source._pending if s.number >= number)
         self.device.driver.stream_wait_event(self.handle, submission.event)
         self._dirty = True
         self._waited[source] = submission.number

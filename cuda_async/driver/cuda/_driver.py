@@ -184,6 +184,14 @@ class CudaDriver(MemoryCalls):
         if code:
             self._fail("cuEventRecord", code)
 
+    def event_record_context(self, event: EventHandle) -> None:
+        """Record the event behind all that any stream of the context holds now, other libraries' streams too.
+
+        Raises:
+            DriverError: a stream of the context is being captured.
+        """
+        self._call("cuCtxRecordEvent", self._context, self._events[event])
+
     def event_query(self, event: EventHandle) -> bool:
         """True when the device is past the event's last record, or it was never recorded."""
         code = self._cuEventQuery(self._events[event])[0]
@@ -363,6 +371,7 @@ _REFUSED = (
     "event_elapsed_ms",
     "event_query",
     "event_record",
+    "event_record_context",
     "event_synchronize",
     "fill_async",
     "function_allow_shared_bytes",
@@ -376,6 +385,7 @@ _REFUSED = (
     "module_global",
     "module_load",
     "pinned_alloc",
+    "pointer_device",
     "prepare",
     "pool_set_release_threshold",
     "pool_statistics",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...errors import CudaAsyncError, OutOfMemoryError
+from ...errors import ContextError, CudaAsyncError, OutOfMemoryError
 from .._arguments import ArgumentBlock
 from .._protocol import FunctionHandle, PoolStatistics
 from ._convert import check_convertible, convert_kernel
-from ._errors import OUT_OF_MEMORY, invalid_value
+from ._errors import INVALID_VALUE, OUT_OF_MEMORY, invalid_value
 from ._kernel_text import BLOCK_THREADS, KernelText, module_text
 from ._modules import ModuleCalls
 from ._strided import CopyPlan, fill_kernel, plan_copy, split_axes, strided_arguments, strided_kernel
@@ -79,6 +79,20 @@ class MemoryCalls(ModuleCalls):
                 self._out_of_memory(size_bytes)
             self._fail("cuMemAllocFromPoolAsync", code)
         return int(address)
+
+    def pointer_device(self, address: int) -> int:
+        """The number of the device whose memory, of whatever library, `address` is in.
+
+        Raises:
+            ContextError: it is no device memory.
+        """
+        attribute = self._api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        code, ordinal = self._api.cuPointerGetAttribute(attribute, address)
+        if code:
+            if int(code) == INVALID_VALUE:
+                raise ContextError(f"{address:#x} is not in the memory of any CUDA device")
+            self._fail("cuPointerGetAttribute", code)
+        return int(ordinal)
 
     def memory_free_async(self, address: int, stream: StreamHandle) -> None:
         """Free once `stream` has got here."""

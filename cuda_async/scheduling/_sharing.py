@@ -1,0 +1,237 @@
+"""Memory that other libraries know too: lent to them (exports), or borrowed from them (imports).
+
+Lending. The consumer names its stream while it takes the memory, and that is the only moment at which the stream is
+sure to exist: its owner may destroy it at any later time, and touching a destroyed stream ends the process. So the
+stream is made to wait for our last write then and there, and is never used again. Freeing must still come after the
+consumer's work, so lent memory is freed behind
+
+- the legacy default stream, if only that (or a per-thread one, for which it waits) was ever named: it always exists;
+- otherwise everything that the context holds at that moment, whoever enqueued it.
+
+Such frees go to a stream of their own, so that nothing of ours is held up. On the host device there is no stream to
+wait in, so memory whose last write is not done is not lent.
+
+Borrowing. The producer makes a stream of ours wait for its work; we note that as a write by that stream, so whatever
+uses the memory next is ordered behind it. The same memory may come in more than once, and may be memory that we lent
+before: all buffers over the same bytes share one `Usage`, so they are ordered as if they were one.
+
+Work that the other side enqueues later is not seen here: `foreign()` runs it in our order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, cast
+
+from ..driver import Driver, StreamHandle
+from ..errors import ContextError
+
+if TYPE_CHECKING:
+    from ..driver import EventHandle
+    from ..memory import Buffer, Usage
+    from ._device import Device
+    from ._stream import Stream
+
+__all__ = [
+    "LEGACY_STREAM",
+    "PER_THREAD_STREAM",
+    "adopt",
+    "foreign_calls",
+    "lend",
+    "lend_to_anyone",
+    "wait_for_borrowers",
+    "wait_for_producer",
+]
+
+LEGACY_STREAM = 1
+"""The default stream that all threads share: it waits for the other default streams, and they for it."""
+PER_THREAD_STREAM = 2
+"""In every thread that says it, that thread's own default stream."""
+NO_ORDERING = -1
+
+
+class ForeignCalls(Driver, Protocol):
+    """What the CUDA driver has beside the protocol; the host device has no foreign streams."""
+
+    def stream_borrow(self, address: int) -> StreamHandle: ...
+    def event_record_context(self, event: EventHandle) -> None: ...
+    def pointer_device(self, address: int) -> int: ...
+
+
+def foreign_calls(device: Device) -> ForeignCalls:
+    """The driver of a CUDA device, for what other libraries enqueue.
+
+    Raises:
+        ContextError: a simulated device.
+    """
+    if device.kind != "cuda":
+        raise ContextError(f"{device} is simulated: no stream of another library can be used with it")
+    return cast("ForeignCalls", device.driver)
+
+
+# ---------------------------------------------------------------------------------------- lending
+
+
+def lend(device: Device, buffer: Buffer, holder: int, stream: int | None) -> None:
+    """Let another library use `buffer`, until `holder` is taken out of `buffer.holders`.
+
+    Args:
+        stream: the consumer's stream; None is the legacy default one, -1 asks for no ordering.
+    Raises:
+        BufferError: no such stream; or, on the host device, the last write is not done.
+    """
+    device._check_usable()
+    if device.kind != "cuda":
+        if stream is not None:
+            raise BufferError(f"stream is {stream}, but {device} has none that others could use; pass None")
+        _check_written(buffer)
+    elif stream is None or stream > 0:
+        _lend_to_stream(device, buffer, LEGACY_STREAM if stream is None else stream)
+    elif stream != NO_ORDERING:
+        raise BufferError(
+            f"stream is {stream}; expected None or 1 (legacy default), 2 (per-thread default), -1 (no ordering) "
+            "or a stream's address"
+        )
+    with device._lock:
+        if buffer.holders is None:
+            buffer.holders = set()
+        buffer.holders.add(holder)
+        buffer.retained_on_use = True
+        device._outside.add(buffer)
+
+
+def _check_written(buffer: Buffer) -> None:
+    usage = buffer.usage
+    writer: Stream | None = usage.write_stream
+    if writer is None:
+        return
+    with writer.device._lock:
+        submission = writer._covering(usage.write_number)
+    if submission is not None and not submission.poll():
+        raise BufferError(
+            "the tensor's contents are still being written, and a consumer on the host would not wait for them; "
+            "await the operation that writes it first"
+        )
+
+
+def _lend_to_stream(device: Device, buffer: Buffer, address: int) -> None:
+    """The stream at `address` waits for our last write; freeing will wait for what it does with the memory."""
+    device._exchange_stream()  # freeing needs it, under the lock
+    driver = foreign_calls(device)
+    driver.bind()
+    is_default = address in (LEGACY_STREAM, PER_THREAD_STREAM)
+    if is_default:
+        # A per-thread stream has no name in other threads; the legacy one stands for all of them.
+        address = LEGACY_STREAM
+    with device._lock:
+        usage = buffer.usage
+        writer: Stream | None = usage.write_stream
+        own = device._stream_at(address)
+        if writer is not None and own is not None:
+            own._wait_for(writer, usage.write_number)
+        elif writer is not None:
+            submission = writer._covering(usage.write_number)
+            if submission is not None:
+                handle = driver.stream_borrow(address)
+                try:
+                    driver.stream_wait_event(handle, submission.event)
+                finally:
+                    driver.stream_destroy(handle)  # only ends the loan
+        usage.lent = "default streams" if is_default and usage.lent != "anywhere" else "anywhere"
+
+
+def lend_to_anyone(device: Device, buffer: Buffer) -> int | None:
+    """Some library may use `buffer` on some CUDA stream for as long as it keeps our tensor.
+
+    Returns:
+        The stream to order that behind; None when nothing is being written.
+    """
+    device._check_usable()
+    device._exchange_stream()  # freeing needs it, under the lock
+    with device._lock:
+        usage = buffer.usage
+        usage.lent = "anywhere"
+        buffer.retained_on_use = True
+        device._outside.add(buffer)
+        writer: Stream | None = usage.write_stream
+        if writer is None or writer._closed or writer._done >= usage.write_number:
+            return None
+        return int(writer.handle)
+
+
+def wait_for_borrowers(device: Device, stream: Stream, usage: Usage) -> None:
+    """Lock held: later work on `stream` waits for all that consumers of lent memory have enqueued.
+
+    Raises:
+        DriverError: that cannot be asked for now, for instance while a stream is captured.
+    """
+    driver = foreign_calls(device)
+    event = device._events.pop() if device._events else driver.event_create()
+    try:
+        if usage.lent == "default streams":
+            legacy = driver.stream_borrow(LEGACY_STREAM)
+            try:
+                driver.event_record(event, legacy)
+            finally:
+                driver.stream_destroy(legacy)
+        else:
+            driver.event_record_context(event)
+        driver.stream_wait_event(stream.handle, event)
+    finally:
+        device._events.append(event)
+    stream._dirty = True
+
+
+# -------------------------------------------------------------------------------------- borrowing
+
+
+def wait_for_producer(device: Device, stream: Stream, address: int) -> None:
+    """Later work on `stream` waits for what another library's stream holds now."""
+    driver = foreign_calls(device)
+    if address == PER_THREAD_STREAM:
+        address = LEGACY_STREAM
+    driver.bind()
+    with device._lock:
+        own = device._stream_at(address)
+        handle = driver.stream_borrow(address) if own is None else own.handle
+        event = device._events.pop() if device._events else driver.event_create()
+        try:
+            driver.event_record(event, handle)
+            driver.stream_wait_event(stream.handle, event)
+        finally:
+            device._events.append(event)
+            if own is None:
+                driver.stream_destroy(handle)  # only ends the loan
+        stream._dirty = True
+
+
+def adopt(device: Device, buffer: Buffer, stream: Stream | None = None) -> None:
+    """Take in a buffer over other libraries' memory: all buffers over the same bytes are ordered as one.
+
+    Args:
+        stream: waits for the producer's work by now, so it counts as the last writer.
+    """
+    if not buffer.size_bytes:
+        return
+    device.driver.bind()
+    sharers: list[Buffer] = []  # outlives the lock: dropping one may run anybody's code
+    with device._lock:
+        start, end = buffer.address, buffer.address + buffer.size_bytes
+        sharers.extend(device._outside)
+        sharing = [b for b in sharers if b.address < end and start < b.address + b.size_bytes]
+        usages = list({id(b.usage): b.usage for b in sharing}.values())
+        if stream is None and len(usages) > 1:
+            stream = device._any_stream()
+        if stream is not None:
+            merged = buffer.usage
+            for usage in usages:
+                for source, number in usage.uses():
+                    stream._wait_for(source, number)
+                if merged.lent != "anywhere":
+                    merged.lent = usage.lent or merged.lent
+            stream._dirty = True
+            merged.set_write(stream, stream._next)
+            for other in sharing:
+                other.usage = merged
+        elif usages:
+            buffer.usage = usages[0]
+        device._outside.add(buffer)
