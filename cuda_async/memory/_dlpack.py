@@ -16,7 +16,6 @@ Source: dlpack.h of DLPack 1.1; the Python array API standard, `__dlpack__`.
 from __future__ import annotations
 
 import ctypes
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -145,7 +144,9 @@ class _Export:
             "version": 3,
             "data": (address, self._buffer.read_only),
             "shape": tensor.shape,
-            "strides": tuple(s * itemsize for s in tensor.strides),
+            "strides": tuple(
+                abs(s) * itemsize for s in tensor.strides
+            ),  # < 0 only where there is one element
             "typestr": typestr,
         }
 
@@ -178,6 +179,11 @@ def export_capsule(
         )
     if copy:
         raise BufferError("exporting never copies; copy first with ca.copy(tensor), and export the copy")
+    if any(n > 1 and stride < 0 for n, stride in zip(tensor.shape, tensor.strides)) and tensor.size:
+        raise BufferError(
+            f"strides {tensor.strides} are negative, which consumers do not take (torch 2.13 ends the process); "
+            "copy first with ca.copy(tensor)"
+        )
     buffer = tensor._buffer
     buffer.check_usable()
     code, typestr = _TYPES[tensor.dtype.name]
@@ -267,14 +273,15 @@ def import_capsule(capsule: object) -> ForeignArray:
         name = _CODE_NAMES[inner.code] if inner.code < len(_CODE_NAMES) else "unknown"
         raise TypeError(
             f"DLPack element type with code {inner.code} ({name}), {inner.bits} bits, {inner.lanes} lanes "
-            f"is not supported; these are: {', '.join(_TYPES)}, with 1 lane"
+            f"is not supported; these are, with 1 lane: {', '.join(_dtypes.DTYPES)}"
         )
     shape = tuple(inner.shape[i] for i in range(inner.ndim))
-    strides = (
-        tuple(inner.strides[i] for i in range(inner.ndim)) if inner.strides else contiguous_strides(shape)
-    )
+    if inner.strides and 0 not in shape:
+        strides = tuple(inner.strides[i] for i in range(inner.ndim))
+    else:
+        strides = contiguous_strides(shape)
     address = (inner.data or 0) + inner.byte_offset
-    if math.prod(shape) and address % dtype.itemsize:
+    if 0 not in shape and address % dtype.itemsize:
         raise BufferError(f"the array's address {address:#x} is not aligned for {dtype.name}; copy it first")
     used = _USED_VERSIONED_NAME if isinstance(managed, _Versioned) else _USED_NAME
     _capsule_set_name(capsule, used)
