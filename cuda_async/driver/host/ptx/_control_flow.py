@@ -413,7 +413,7 @@ def _uses(instruction: Instruction, carry: int) -> tuple[int, int]:
         written |= _bits(call.returns)
     elif operands and has_destination(instruction):
         written |= _bits(operands[:1])
-        read |= _bits(operands[1:])
+        read |= _bits(operands if instruction.opcode == "wgmma" else operands[1:])
     else:
         read |= _bits(operands)
     if instruction.guard is not None:

@@ -55,6 +55,15 @@ class Launch:
         block_values: special registers that are the same in every block.
     """
 
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    has_clusters: bool
+    blocks_per_cluster: int
+    threads_per_block: int
+    lanes_per_block: int
+    shared_bytes: int
+
     def __init__(self, program: Program, launch: HostLaunch, parameter_bytes: int, name: str) -> None:
         self.program = program
         self.code: Code = program.code

@@ -12,9 +12,11 @@ from ....errors import CompileError
 from ._code import Code, Finish
 from ._ops_atomic import HANDLERS as ATOMIC
 from ._ops_control import finish
+from ._ops_matrix import HANDLERS as MATRIX
 from ._ops_memory import HANDLERS as MEMORY
 from ._ops_moves import HANDLERS as MOVES
 from ._ops_warp import HANDLERS as WARP
+from ._ops_wgmma import HANDLERS as WARPGROUP
 from ._semantics import UnsupportedInstruction
 from ._special_registers import special_bits
 from ._syntax import Address, Function, Operand, Pair, Symbol, Tuple, Variable
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "Program", "SharedLayout", "reachable_functions", "symbols_of"]
 
-HANDLERS: dict[str, Handler] = {**MEMORY, **MOVES, **ATOMIC, **WARP}
+HANDLERS: dict[str, Handler] = {**MEMORY, **MOVES, **ATOMIC, **WARP, **MATRIX, **WARPGROUP}
 """Opcodes that are more than functions of registers, and who translates them."""
 
 

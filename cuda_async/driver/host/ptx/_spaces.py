@@ -137,6 +137,14 @@ class _Shared(Space):
             offset = self._in_rows(group, offset, where)
         return [Region(group.wave.shared_view(dtype), offset >> (dtype.itemsize.bit_length() - 1), None)]
 
+    def load_at(self, group: Group, address: Array, lanes: Lanes, dtype: np.dtype[Any]) -> Array:
+        """Values at addresses that come with the lanes of the wave in whose blocks they are."""
+        offset = self._offsets(group, address, None, dtype.itemsize, "read")
+        wave = group.wave
+        place = (wave.rows[lanes] + offset) >> (dtype.itemsize.bit_length() - 1)
+        found: Array = wave.shared_view(dtype)[place]
+        return found
+
     def _offsets(self, group: Group, address: Array, where: Lanes | None, size: int, access: Access) -> Lanes:
         wave = group.wave
         wave.accessed = where
