@@ -284,6 +284,7 @@ FORMS: list[Form] = [
         dtype=_INTEGERS,
         atype=_INTEGERS,
         accepts=_may_overflow,
+        note="`.sat` where the result may not hold the value",
     ),
     *form("cvt", ".rnd{.ftz}{.sat}.dtype.atype", _integer_to_float, rnd=_MODES, dtype="f32", atype=_INTEGERS),
     *form("cvt", ".rnd{.sat}.dtype.atype", _integer_to_float, rnd=_MODES, dtype="f16 f64", atype=_INTEGERS),
@@ -296,6 +297,7 @@ FORMS: list[Form] = [
         dtype=_INTEGERS,
         atype=_FLOATS,
         accepts=_fits,
+        note="`.ftz` from f32, `.sat` not from bf16",
     ),
     *form(
         "cvt",
@@ -305,8 +307,17 @@ FORMS: list[Form] = [
         dtype=_FLOATS,
         atype=_FLOATS,
         accepts=_same,
+        note="to the same type",
     ),
-    *form("cvt", "{.ftz}{.sat}.dtype.atype", _float_to_float, dtype=_FLOATS, atype=_FLOATS, accepts=_keeps),
+    *form(
+        "cvt",
+        "{.ftz}{.sat}.dtype.atype",
+        _float_to_float,
+        dtype=_FLOATS,
+        atype=_FLOATS,
+        accepts=_keeps,
+        note="to the same or a wider type; `.ftz` with f32, `.sat` not with bf16",
+    ),
     *form(
         "cvt",
         ".rnd{.ftz}{.sat}.dtype.atype",
@@ -315,6 +326,7 @@ FORMS: list[Form] = [
         dtype=_FLOATS,
         atype=_FLOATS,
         accepts=_narrows,
+        note="to a type that does not hold every value; `.ftz` with f32, `.sat` not with bf16",
     ),
     *form(
         "cvt",

@@ -172,6 +172,7 @@ class Form:
         build: makes the operation from the modifiers picked, by slot name; a literal's name is itself.
         operands: the number of source operands, where forms of one opcode differ in nothing else.
         accepts: says no to picks that fit the line but not the instruction.
+        note: what `accepts` asks for, in words, for the documentation.
     """
 
     opcode: str
@@ -180,6 +181,7 @@ class Form:
     build: Callable[[Picks], Operation]
     operands: int | None = None
     accepts: Callable[[Picks], bool] | None = None
+    note: str = ""
 
     def match(self, modifiers: tuple[str, ...]) -> Picks | None:
         """The modifiers by slot, or None where they do not fit this form."""
@@ -228,6 +230,7 @@ def form(
     *,
     operands: int | None = None,
     accepts: Callable[[Picks], bool] | None = None,
+    note: str = "",
     **choices: str,
 ) -> list[Form]:
     """The form `syntax` for each of the opcodes (separated by blanks); the opcode is picked as `opcode`."""
@@ -239,4 +242,4 @@ def form(
     def builder(opcode: str) -> Callable[[Picks], Operation]:
         return lambda picks: build({"opcode": opcode, **picks})
 
-    return [Form(o, syntax, slots, builder(o), operands, accepts) for o in opcodes.split()]
+    return [Form(o, syntax, slots, builder(o), operands, accepts, note) for o in opcodes.split()]
