@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ known to take an address, anything else (converted)."""
 
 Unpack = Callable[[Any, Any], tuple[Any, Any, Any, Any]]
 LaunchFunction = Callable[[Any, Any, Any], Any]
-Step = tuple[int, int, int, Any, str]
+Step = tuple[int, float, float, Any, str]
 """(code, low, high, mask or converter, description) of one argument."""
 
 SIGNATURE_SIZES = {
@@ -47,6 +48,9 @@ SIGNATURE_SIZES = {
 }
 _UNSIGNED_FORMAT = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _FLOAT_FORMAT = {2: "e", 4: "f", 8: "d"}
+_LARGEST_FLOAT = {2: 65504.0, 4: 3.4028235677973362e38, 8: sys.float_info.max}
+"""The largest float that still rounds to a finite one of each size."""
+MEMORYVIEW_FORMATS = "BHIQfd"
 
 
 def parse_signature(signature: Sequence[str]) -> tuple[str, ...]:
@@ -65,14 +69,17 @@ class LaunchPlan:
     """How to launch one loaded kernel with arguments of given types.
 
     Attributes:
-        struct: the layout of the whole block.
+        struct: the layout of the whole block. formats: per argument (offset in bytes, `struct` format).
         steps: per argument (code, low, high, mask or converter, description).
         has_addresses: an int is passed where the kernel is known to take an address.
     """
 
-    def __init__(self, kernel: str, layout: struct.Struct, steps: list[Step]) -> None:
+    def __init__(
+        self, kernel: str, layout: struct.Struct, formats: list[tuple[int, str]], steps: list[Step]
+    ) -> None:
         self.kernel = kernel
         self.struct = layout
+        self.formats = formats
         self.steps = steps
         self.has_addresses = any(step[0] == ADDRESS for step in steps)
 
@@ -116,11 +123,11 @@ def write_launch(plan: LaunchPlan, types: Sequence[type], names: dict[str, Any])
 
     It does what `unpack`, `order_uses` and `Driver.launch` do one after the other, without the tuples and calls
     between them, which cost as much as the launch itself. Given arguments of other types, or another config than the
-    one checked last, it hands over to `launch_anew`. `names` holds what it refers to: `loaded`, `buffer`,
+    one checked last, it hands over to `launch_anew`. `names` holds what it refers to: `loaded`, `driver`, `block`,
     `launch_anew`, `order_read`, `order_write`, `check_aliases`.
     """
     code = _Lines(plan)
-    code.names.update(names, pack_into=plan.struct.pack_into)
+    code.names.update(names)
     for i, cls in enumerate(types):
         code.names[f"type{i}"] = cls
     count = len(types)
@@ -162,8 +169,9 @@ def write_launch(plan: LaunchPlan, types: Sequence[type], names: dict[str, Any])
         ]
     body += [
         "stream._dirty = True",
-        f"pack_into(buffer, 0, {', '.join(code.value_list)})",
-        "(checked[1].get(stream) or loaded.bind_on(stream, checked))()",
+        *_write_arguments(plan, code),
+        "result = (checked[1].get(stream) or loaded.bind_on(stream, checked))()",
+        "if result[0]: driver.launch_failed(result)",
         "stream._retained.append(loaded)",
     ]
     code.lines += [
@@ -175,6 +183,19 @@ def write_launch(plan: LaunchPlan, types: Sequence[type], names: dict[str, Any])
     ]
     launch: LaunchFunction = code.function("launch(args, ctx, config)", f"return {code.outputs}")
     return launch
+
+
+def _write_arguments(plan: LaunchPlan, code: _Lines) -> list[str]:
+    """Lines that write the argument block: item by item where `memoryview` knows the formats, which is faster."""
+    if all(form in MEMORYVIEW_FORMATS for _, form in plan.formats):
+        lines = []
+        for (offset, form), value in zip(plan.formats, code.value_list):
+            code.names[f"items_{form}"] = code.names["block"].words.cast(form)
+            lines.append(f"items_{form}[{offset // struct.calcsize(form)}] = {value}")
+        return lines
+    code.names["buffer"] = code.names["block"].buffer
+    code.names["pack_into"] = plan.struct.pack_into
+    return [f"pack_into(buffer, 0, {', '.join(code.value_list)})"]
 
 
 def several(items: Sequence[str]) -> str:
@@ -218,7 +239,10 @@ class _Lines:
             self.output_list.append(f"a{i}")
             if code == OTHER:
                 self.names[f"convert{i}"] = extra
-                self.lines.append(f"v{i} = convert{i}(a{i})")
+                if high:  # a plain float in range needs no conversion
+                    self.lines.append(f"v{i} = a{i} if {low!r} <= a{i} <= {high!r} else convert{i}(a{i})")
+                else:
+                    self.lines.append(f"v{i} = convert{i}(a{i})")
                 self.value_list.append(f"v{i}")
             else:
                 self.lines.append(f"if not {low} <= a{i} <= {high}: raise plan.overflow({i}, a{i})")
@@ -256,6 +280,7 @@ def make_plan(
         )
     steps = []
     layout = ["<"]
+    formats = []
     position = 0
     for i, (parameter, cls) in enumerate(zip(parameters, types)):
         exact = signature[i] if signature is not None else None
@@ -269,8 +294,9 @@ def make_plan(
         step, code = _argument_step(kernel, i, parameter, exact, cls, expected[i])
         steps.append(step)
         layout.append(code)
+        formats.append((parameter.offset_bytes, code))
         position = parameter.offset_bytes + parameter.size_bytes
-    return LaunchPlan(kernel, struct.Struct("".join(layout)), steps)
+    return LaunchPlan(kernel, struct.Struct("".join(layout)), formats, steps)
 
 
 def _describe(parameter: ParameterInfo, exact: str | None) -> str:
@@ -324,7 +350,8 @@ def _argument_step(
             raise refuse("pass an int, or a NumPy scalar of the parameter's size")
         if size not in _FLOAT_FORMAT:
             raise refuse("there is no float of that size")
-        return (OTHER, 0, 0, _float_converter(kernel, name, size), name), _FLOAT_FORMAT[size]
+        largest = _LARGEST_FLOAT[size]
+        return (OTHER, -largest, largest, _float_converter(kernel, name, size), name), _FLOAT_FORMAT[size]
     raise refuse("kernels take read(tensor), mut(tensor), numbers, NumPy scalars and ctypes values")
 
 
@@ -370,7 +397,7 @@ def _float_converter(kernel: str, name: str, size: int) -> Any:
     """Floats pass as they are; one beyond the type's range is an error, not infinity."""
     if size == 8:
         return float
-    largest = 65504.0 if size == 2 else 3.4028235677973366e38  # what still rounds to the largest float32
+    largest = _LARGEST_FLOAT[size]
 
     def convert(value: float) -> float:
         if -largest <= value <= largest or value in (float("inf"), float("-inf")) or value != value:

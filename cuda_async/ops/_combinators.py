@@ -42,7 +42,7 @@ T7 = TypeVar("T7")
 T8 = TypeVar("T8")
 
 
-def _next_op(result: object, f: object, method: str) -> DeviceOp[Any]:
+def next_op(result: object, f: object, method: str) -> DeviceOp[Any]:
     """What a callback returned must be a fresh operation."""
     if not isinstance(result, DeviceOp):
         name = getattr(f, "__qualname__", repr(f))
@@ -95,20 +95,23 @@ class _OnSource(DeviceOp[T]):
 class Then(_OnSource[U]):
     """`source.then(f)`."""
 
-    def __init__(self, source: DeviceOp[T], f: Callable[[T], DeviceOp[U]]) -> None:
+    _f: Callable[[Any], DeviceOp[U]]
+
+    @classmethod
+    def _of(cls, source: DeviceOp[T], f: Callable[[T], DeviceOp[U]]) -> Then[U]:
+        self = object.__new__(cls)
         self._source = source
         self._f = f
+        return self
 
     def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
         if execution.host_pending and execution.wait_for_host_data(self, value):
             return None
         op = self._f(value)
-        if isinstance(op, DeviceOp):
-            if op._consumed:
-                op._take()
+        if isinstance(op, DeviceOp) and not op._consumed:
             op._consumed = True
             return op
-        return _next_op(op, self._f, "then")
+        return next_op(op, self._f, "then")
 
 
 class ThenWithContext(_OnSource[U]):
@@ -121,7 +124,7 @@ class ThenWithContext(_OnSource[U]):
     def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
         if execution.host_pending and execution.wait_for_host_data(self, value):
             return None
-        return _next_op(self._f(execution.ctx, value), self._f, "then_with_context")
+        return next_op(self._f(execution.ctx, value), self._f, "then_with_context")
 
 
 class Map(_OnSource[U]):
@@ -207,7 +210,7 @@ class WithContext(DeviceOp[T]):
 
     def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
         execution.enqueued = True
-        op = _next_op(self._f(execution.ctx), self._f, "with_context")
+        op = next_op(self._f(execution.ctx), self._f, "with_context")
         if execution.ctx._touched:
             execution.ctx._settle()
         return op

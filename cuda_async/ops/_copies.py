@@ -286,7 +286,7 @@ def to_host(tensor: Tensor) -> DeviceOp[NDArray[Any]]:
 
 def to_host_of(op: DeviceOp[Tensor]) -> DeviceOp[NDArray[Any]]:
     """The operation behind `op.to_host()`."""
-    return Then(op._take(), to_host)
+    return Then._of(op._take(), to_host)
 
 
 def astype(tensor: Tensor, dtype: object) -> DeviceOp[Tensor]:
@@ -297,7 +297,7 @@ def astype(tensor: Tensor, dtype: object) -> DeviceOp[Tensor]:
 def astype_of(op: DeviceOp[Tensor], dtype: object) -> DeviceOp[Tensor]:
     """The operation behind `op.astype(dtype)`."""
     kind = as_dtype(dtype)
-    return Then(op._take(), lambda tensor: astype(tensor, kind))
+    return Then._of(op._take(), lambda tensor: astype(tensor, kind))
 
 
 def copy(tensor: Tensor) -> DeviceOp[Tensor]:

@@ -140,10 +140,12 @@ class Launch(DeviceOp[tuple[Any, ...]]):
     _uses: Sequence[Read | Mut] = ()
     _has_options = False
 
-    def __init__(self, function: Function, config: LaunchConfig, args: tuple[Any, ...]) -> None:
-        self._function = function
-        self._config = config
-        self._args = args
+    _function: Function
+    _config: LaunchConfig
+    _args: tuple[Any, ...]
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise TypeError("launches are made by Function.launch()")
 
     def _set_options(self, cluster: Dimensions | None, cooperative: bool, uses: Sequence[Read | Mut]) -> None:
         self._cluster = cluster
@@ -283,7 +285,7 @@ class BoundLaunch:
         self.writes: tuple[Buffer, ...] = writes
         self.buffers = self.reads + self.writes
         self.is_empty = 0 in grid
-        self._launches: dict[Stream, Callable[[], None]] = {}
+        self._launches: dict[Stream, Callable[[], tuple[Any, ...]]] = {}
 
     is_kernel = True
 
@@ -304,7 +306,9 @@ class BoundLaunch:
             if len(self._launches) >= MAX_STREAMS:
                 self._launches.clear()
             self._launches[stream] = launch
-        launch()
+        result = launch()
+        if result[0]:
+            self.loaded.driver.launch_failed(result)
         stream._retained.append(self)
 
     def launch(self) -> DeviceOp[tuple[Any, ...]]:

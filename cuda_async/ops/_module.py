@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Function", "LoadedFunction", "Module"]
 
+_new = object.__new__
 MAX_CONFIGS = 1024
 """Launch configurations remembered per kernel."""
-CheckedConfig = tuple[LaunchConfig | None, dict["Stream", Callable[[], None]]]
+CheckedConfig = tuple[LaunchConfig | None, dict["Stream", Callable[[], tuple[Any, ...]]]]
 
 ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
@@ -291,7 +292,8 @@ class LoadedFunction:
             {
                 "launch_anew": self.launch_anew,
                 "loaded": self,
-                "buffer": self.block.buffer,
+                "driver": self.driver,
+                "block": self.block,
                 "order_read": order_read,
                 "order_write": order_write,
                 "check_aliases": check_argument_aliases,
@@ -348,7 +350,7 @@ class LoadedFunction:
             self._configs.clear()
         self.checked = self._configs.setdefault(config, (config, {}))
 
-    def bind_on(self, stream: Stream, checked: CheckedConfig) -> Callable[[], None]:
+    def bind_on(self, stream: Stream, checked: CheckedConfig) -> Callable[[], tuple[Any, ...]]:
         """Lock held: the launch of the argument block on `stream` with a checked config, made once."""
         config, launches = checked
         assert config is not None
@@ -404,15 +406,14 @@ class Function:
             OverflowError: (when it runs) an int that does not fit its parameter.
             AliasError: the same memory exclusively and once more. ContextError: a tensor on another device.
         """
-        op = Launch(
-            self,
-            (
-                (grid, 1, 1) if type(grid) is int else as_dimensions(grid, "grid"),
-                (block, 1, 1) if type(block) is int else as_dimensions(block, "block"),
-                shared_mem_bytes,
-            ),
-            args,
+        op = _new(Launch)
+        op._function = self
+        op._config = (
+            (grid, 1, 1) if type(grid) is int else as_dimensions(grid, "grid"),
+            (block, 1, 1) if type(block) is int else as_dimensions(block, "block"),
+            shared_mem_bytes,
         )
+        op._args = args
         if uses or cluster is not None or cooperative:
             op._set_options(None if cluster is None else as_dimensions(cluster, "cluster"), cooperative, uses)
         return op

@@ -28,6 +28,8 @@ B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
 
+_new = object.__new__
+
 
 class DeviceOp(Generic[T_co]):
     """Device work that yields a `T` once it is awaited, or run with `sync()` or `start()`.
@@ -131,7 +133,10 @@ class DeviceOp(Generic[T_co]):
         if self._consumed:
             self._take()
         self._consumed = True
-        return _combinators.Then(self, f)
+        op = _new(_combinators.Then)
+        op._source = self
+        op._f = f
+        return op
 
     def then_with_context(self, f: Callable[[ExecutionContext, T_co], DeviceOp[U]]) -> DeviceOp[U]:
         """`then`, with the execution context as `f`'s first argument."""

@@ -11,11 +11,12 @@ still be inside a call when the interpreter ends, and the process's end frees ev
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import weakref
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ...errors import ClosedError, CompileError, ContextError
 from .._protocol import EventHandle, FunctionHandle, StreamHandle
@@ -247,7 +248,7 @@ class CudaDriver(MemoryCalls):
         shared_bytes: int,
         stream: StreamHandle,
         arguments: ArgumentBlock,
-    ) -> Callable[[], None]:
+    ) -> Callable[[], tuple[Any, ...]]:
         """A launch with everything looked up once.
 
         `cuLaunchKernelEx` with a ready configuration has 4 arguments to convert where `cuLaunchKernel` has 11; on an
@@ -255,14 +256,13 @@ class CudaDriver(MemoryCalls):
         """
         native = self._functions[function]
         config = self._build_config(grid, block, shared_bytes, stream, None, False)
-        launch, address = self._cuLaunchKernelEx, arguments.pointers_address
-
-        def enqueue(_keep: ArgumentBlock = arguments) -> None:  # the address is its block's
-            code = launch(config, native, address, 0)[0]
-            if code:
-                self._fail("cuLaunchKernelEx", code)
-
+        enqueue = functools.partial(self._cuLaunchKernelEx, config, native, arguments.pointers_address, 0)
+        enqueue.arguments = arguments  # type: ignore[attr-defined]  # kept: the address is its block's
         return enqueue
+
+    def launch_failed(self, result: tuple[Any, ...]) -> NoReturn:
+        """Raise what a bound launch returned."""
+        self._fail("cuLaunchKernelEx", result[0])
 
     def launch_with_attributes(
         self,
@@ -378,6 +378,7 @@ _REFUSED = (
     "function_info",
     "bind_launch",
     "launch",
+    "launch_failed",
     "launch_with_attributes",
     "memory_alloc_async",
     "module_function",

@@ -17,6 +17,7 @@ from ...errors import CompileError
 
 __all__ = ["ImageKind", "cubin_architecture", "fatbin_contents", "ptx_bytes", "sniff_image"]
 
+_SHT_NOBITS = 8
 _ELF = b"\x7fELF"
 _EM_CUDA = 190
 _OSABI_CUDA_NEW = 0x41
@@ -47,6 +48,7 @@ def sniff_image(image: bytes, name: str) -> ImageKind:
                 f"{name} is an ELF file but not a cubin (a host object or library?); give the output of "
                 "nvcc -cubin, nvcc -ptx or nvcc -fatbin"
             )
+        _check_elf_is_whole(image, name)
         return ImageKind.CUBIN
     if len(image) >= 16 and struct.unpack_from("<I", image)[0] == _FATBIN:
         return ImageKind.FATBIN
@@ -60,6 +62,32 @@ def sniff_image(image: bytes, name: str) -> ImageKind:
         f"{name} is neither PTX text, a cubin nor a fatbin: it starts with {image[:16]!r}; "
         "CUDA C++ source goes through Module.from_cuda_source"
     )
+
+
+def _check_elf_is_whole(image: bytes, name: str) -> None:
+    """Every header and section lies inside the file: r580's loader reads past the end of a shortened cubin.
+
+    Raises:
+        CompileError: one does not.
+    """
+    size = len(image)
+    broken = CompileError(
+        f"{name} is a damaged cubin: its ELF headers reach beyond its {size} bytes; was the file cut short?"
+    )
+    if size < 64 or image[4] != 2:  # ELFCLASS64
+        raise broken
+    segments_at, sections_at = struct.unpack_from("<QQ", image, 32)
+    segment_size, segments, section_size, sections = struct.unpack_from("<HHHH", image, 54)
+    if segments_at + segment_size * segments > size or sections_at + section_size * sections > size:
+        raise broken
+    for i in range(sections if section_size >= 64 else 0):
+        kind, _, _, offset, length = struct.unpack_from("<IQQQQ", image, sections_at + section_size * i + 4)
+        if kind != _SHT_NOBITS and offset + length > size:
+            raise broken
+    for i in range(segments if segment_size >= 56 else 0):
+        offset, _, _, length = struct.unpack_from("<QQQQ", image, segments_at + segment_size * i + 8)
+        if offset + length > size:
+            raise broken
 
 
 def _is_ptx(image: bytes) -> bool:

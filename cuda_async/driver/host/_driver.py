@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import ClosedError, DeviceLostError, OutOfMemoryError
 from .._protocol import EventHandle, FunctionHandle, HostLaunch, ModuleHandle, StreamHandle
@@ -454,8 +454,18 @@ class HostDriver(SteppedControls):
         shared_bytes: int,
         stream: StreamHandle,
         arguments: ArgumentBlock,
-    ) -> Callable[[], None]:
-        return lambda: self.launch(function, grid, block, shared_bytes, stream, arguments)
+    ) -> Callable[[], tuple[Any, ...]]:
+        def enqueue() -> tuple[Any, ...]:
+            try:
+                self.launch(function, grid, block, shared_bytes, stream, arguments)
+            except Exception as error:
+                return (error,)
+            return (0,)
+
+        return enqueue
+
+    def launch_failed(self, result: tuple[Any, ...]) -> NoReturn:
+        raise result[0]
 
     def launch_with_attributes(
         self,

@@ -661,8 +661,10 @@ def test_bound_launch_is_one_call(api, driver):
     assert (first.gridDimX, first.gridDimY, first.blockDimX, first.sharedMemBytes) == (3, 2, 64, 128)
     assert (first.hStream, first.numAttrs) == (stream, 0)
     api.fail("cuLaunchKernelEx", 700)
+    result = launch()
+    assert int(result[0]) == 700
     with pytest.raises(DeviceLostError):
-        launch()
+        driver.launch_failed(result)
 
 
 def test_large_cluster_opts_in_once(api, driver):

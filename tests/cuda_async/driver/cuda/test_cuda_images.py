@@ -95,3 +95,12 @@ def test_damaged_fatbin_gives_what_can_be_read():
     assert fatbin_contents(header + entry + b"\0" * 8) == ["sm_80 cubin"]
     assert fatbin_contents(header[:10]) == []
     assert fatbin_contents(header + struct.pack("<HHIQ12xI32x", 2, 0, 0, 0, 80)) == ["sm_80 cubin"]
+
+
+@pytest.mark.parametrize("kept", [60, 64, 200, 1000, -1])
+def test_shortened_cubin_is_refused(kept):
+    """The driver's loader would read past its end."""
+    image = compile_cuda_source(SOURCE, "f.cu", arch="sm_90", output="cubin")
+    sniff_image(image, "f.cubin")
+    with pytest.raises(CompileError, match=r"f\.cubin is a damaged cubin"):
+        sniff_image(image[:kept], "f.cubin")
