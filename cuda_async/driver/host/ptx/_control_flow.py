@@ -121,9 +121,7 @@ def has_destination(instruction: Instruction) -> bool:
     if opcode in ("bar", "barrier"):
         return "red" in modifiers
     if opcode == "mbarrier":
-        return modifiers[:1] in (("arrive",), ("test_wait",), ("try_wait",), ("pending_count",)) and not (
-            isinstance(instruction.operands[0], Address)
-        )
+        return not isinstance(instruction.operands[0], Address)
     return opcode not in _NO_DESTINATION
 
 

@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from ._lanes import Array
-from ._ops_memory import spaces_of
+from ._ops_memory import named_space, spaces_of
 from ._semantics import UnsupportedInstruction
 from ._syntax import TYPE_BITS, Instruction, Operand, Tuple
 from ._translate import Destination, Handler, Source, Translator, unsigned
@@ -215,6 +215,7 @@ def _atomic(t: Translator, instruction: Instruction) -> Step:
     wanted = 1 + has_result + (2 if name == "cas" else 1)
     if len(operands) != wanted:
         raise UnsupportedInstruction(f"{instruction.spelling} takes {wanted} operands")
+    space = named_space(space, operands[int(has_result)])
     if ptx_type == "b128":
         return _atomic_128(t, instruction, space, operands, name)
     kind = _kind(name, ptx_type)

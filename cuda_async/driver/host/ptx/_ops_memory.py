@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ._code import Step
     from ._lanes import Array, Group, Lanes
 
-__all__ = ["HANDLERS", "IGNORED_ACCESS_MODIFIERS", "spaces_of"]
+__all__ = ["HANDLERS", "IGNORED_ACCESS_MODIFIERS", "named_space", "spaces_of"]
 
 SPACES: dict[str, Space] = {
     "global": GLOBAL,
@@ -68,6 +68,15 @@ def spaces_of(modifiers: tuple[str, ...], allowed: frozenset[str] = frozenset())
         else:
             rest.append(modifier)
     return space, rest
+
+
+def named_space(space: Space, address: Operand) -> Space:
+    """Without a state space, a variable named in the address tells it."""
+    if space is GENERIC and isinstance(address, Address) and isinstance(address.base, Symbol):
+        target = address.base.target
+        if isinstance(target, Variable) and target.space in SPACES:
+            return SPACES[target.space]
+    return space
 
 
 def _vector(rest: list[str], spelling: str) -> tuple[str, int]:
@@ -155,6 +164,7 @@ def _load(t: Translator, instruction: Instruction) -> Step:
     layout = _Layout(TYPE_BITS[ptx_type], len(names))
     guard = t.guard(instruction)
     address = operands[1]
+    space = named_space(space, address)
     if space is PARAM and isinstance(address, Address):
         named = _load_parameter(t, address, destinations, layout, guard)
         if named is not None:
@@ -306,6 +316,7 @@ def _store(t: Translator, instruction: Instruction) -> Step:
     layout = _Layout(TYPE_BITS[ptx_type], len(names))
     guard = t.guard(instruction)
     address = operands[0]
+    space = named_space(space, address)
     if space is PARAM and isinstance(address, Address):
         named = _store_parameter(t, address, sources, layout, guard)
         if named is not None:
@@ -432,8 +443,12 @@ def _copy_async(t: Translator, instruction: Instruction) -> Step | None:
         raise UnsupportedInstruction(f"{instruction.spelling} is not supported")
     if modifiers[1:2] in (("commit_group",), ("wait_group",), ("wait_all",)):
         return None
-    if not {"mbarrier", "bulk", "reduce"}.isdisjoint(modifiers):
-        raise UnsupportedInstruction(f"{instruction.spelling}: bulk copies and mbarriers are not supported")
+    if "mbarrier" in modifiers or "bulk" in modifiers:
+        from ._ops_mbarrier import copy_bulk
+
+        return copy_bulk(t, instruction)
+    if "reduce" in modifiers:
+        raise UnsupportedInstruction(f"{instruction.spelling} is not supported")
     known = {"ca", "cg", "shared", "shared::cta", "global"}
     if any(m not in known and not m.startswith(("L1::", "L2::")) for m in modifiers[1:]):
         raise UnsupportedInstruction(f"the modifiers of {instruction.spelling} are not known")
@@ -494,6 +509,26 @@ def _load_partly(
     return values.view(unit).reshape(-1)
 
 
+def _sleep(t: Translator, instruction: Instruction) -> Step | None:
+    """nanosleep: others run at the next turn of the loop around it."""
+    if instruction.modifiers != ("u32",):
+        raise UnsupportedInstruction(f"{instruction.spelling} is not supported")
+
+    def step(group: Group) -> None:
+        group.turns = 1 << 30
+
+    return step
+
+
+def _policy(t: Translator, instruction: Instruction) -> Step | None:
+    """createpolicy: a number that steers caches."""
+    destination = t.destination(instruction.operands[0], "b64")
+    if destination is None:
+        return None
+    slot = t.constant(0, np.dtype(np.uint64))
+    return lambda group: destination.write(group, group.registers[slot])
+
+
 def _nothing(t: Translator, instruction: Instruction) -> Step | None:
     """Fences and cache hints: memory is sequentially consistent here."""
     return None
@@ -504,6 +539,8 @@ HANDLERS: dict[str, Handler] = {
     "ldu": _load,
     "st": _store,
     "cp": _copy_async,
+    "nanosleep": _sleep,
+    "createpolicy": _policy,
     "membar": _nothing,
     "fence": _nothing,
     "prefetch": _nothing,

@@ -10,7 +10,7 @@ import numpy as np
 from ._lanes import Array
 from ._semantics import UnsupportedInstruction
 from ._spaces import CLUSTER_SHIFT, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
-from ._syntax import TYPE_BITS, Immediate, Instruction, Operand, RegisterOperand, Special, Tuple
+from ._syntax import TYPE_BITS, Instruction, Operand, RegisterOperand, Special, Tuple
 from ._translate import Destination, Handler, Source, Translator, resize, unsigned
 
 if TYPE_CHECKING:
@@ -53,27 +53,30 @@ def _copy(t: Translator, instruction: Instruction, destination: Destination, sou
 
 def _mov(t: Translator, instruction: Instruction) -> Step | None:
     modifiers, operands = instruction.modifiers, instruction.operands
-    if len(modifiers) != 1 or modifiers[0] not in TYPE_BITS or len(operands) != 2:
+    if not modifiers or modifiers[-1] not in TYPE_BITS or len(operands) != 2:
         raise UnsupportedInstruction(f"{instruction.spelling} is not supported")
-    ptx_type = modifiers[0]
+    ptx_type = modifiers[-1]
     to, origin = operands
+    if modifiers[:-1] in (("v2",), ("v4",), ("v8",)):
+        return _repack(t, instruction, to, origin, int(modifiers[0][1:]) * TYPE_BITS[ptx_type])
+    if len(modifiers) != 1:
+        raise UnsupportedInstruction(f"{instruction.spelling} is not supported")
     if isinstance(origin, Special) and origin.name in _CLOCKS:
         return _read_clock(t, instruction, to, origin, ptx_type)
     if isinstance(to, Tuple) or isinstance(origin, Tuple):
-        return _repack(t, instruction, to, origin, ptx_type)
+        return _repack(t, instruction, to, origin, TYPE_BITS[ptx_type])
     destination = t.destination(to, ptx_type)
     if destination is None:
         return None
     return _copy(t, instruction, destination, t.source(origin, ptx_type))
 
 
-def _repack(t: Translator, instruction: Instruction, to: Operand, origin: Operand, ptx_type: str) -> Step:
+def _repack(t: Translator, instruction: Instruction, to: Operand, origin: Operand, total: int) -> Step:
     """`mov.b64 d, {a, b}` and `mov.b64 {a, b}, d`, the first element being the lowest bits."""
-    total = TYPE_BITS[ptx_type]
     writers = list(to.elements) if isinstance(to, Tuple) else [to]
     readers = list(origin.elements) if isinstance(origin, Tuple) else [origin]
-    if total == 128 and isinstance(origin, Immediate):
-        raise UnsupportedInstruction("a 128-bit constant")
+    if total > 64 and 1 in (len(writers), len(readers)):
+        raise UnsupportedInstruction(f"a scalar of {total} bits")
     write_bits, read_bits = total // len(writers), total // len(readers)
     destinations = [t.destination(w, f"b{write_bits}") for w in writers]
     sources = [t.source(r, f"b{read_bits}") for r in readers]

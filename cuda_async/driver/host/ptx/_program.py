@@ -13,6 +13,7 @@ from ._code import Code, Finish
 from ._ops_atomic import HANDLERS as ATOMIC
 from ._ops_control import finish
 from ._ops_matrix import HANDLERS as MATRIX
+from ._ops_mbarrier import HANDLERS as MBARRIER
 from ._ops_memory import HANDLERS as MEMORY
 from ._ops_moves import HANDLERS as MOVES
 from ._ops_warp import HANDLERS as WARP
@@ -31,7 +32,15 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "Program", "SharedLayout", "reachable_functions", "symbols_of"]
 
-HANDLERS: dict[str, Handler] = {**MEMORY, **MOVES, **ATOMIC, **WARP, **MATRIX, **WARPGROUP}
+HANDLERS: dict[str, Handler] = {
+    **MEMORY,
+    **MOVES,
+    **ATOMIC,
+    **WARP,
+    **MBARRIER,
+    **MATRIX,
+    **WARPGROUP,
+}
 """Opcodes that are more than functions of registers, and who translates them."""
 
 

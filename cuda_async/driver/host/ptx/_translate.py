@@ -20,7 +20,7 @@ from ._code import Code, CodeBlock
 from ._control_flow import build_flow_graph
 from ._lanes import merge
 from ._reader import float_bits
-from ._semantics import Operation, UnsupportedInstruction, operation, type_bits
+from ._semantics import FORMS, Operation, UnsupportedInstruction, operation, type_bits
 from ._syntax import (
     TYPE_BITS,
     Address,
@@ -327,6 +327,8 @@ class Translator:
 
     def _pure(self, instruction: Instruction) -> Step:
         operands = instruction.operands
+        if instruction.opcode not in FORMS:
+            raise UnsupportedInstruction(f"instruction {instruction.opcode!r} is not supported")
         found = operation(instruction.opcode, instruction.modifiers, max(0, len(operands) - 1))
         count = len(found.operand_types)
         if len(operands) != count + 1:
