@@ -30,6 +30,8 @@ SECTIONS = {
     "Logic, shifts and bit fields": "and or xor not cnot lop3 shl shr shf prmt bfe bfi szext bmsk",
     "Bit counting": "popc clz bfind brev fns",
     "Moves and conversions": "mov cvt",
+    "Video": "vadd vsub vabsdiff vmin vmax vset vadd2 vsub2 vavrg2 vabsdiff2 vmin2 vmax2 vset2 vadd4 vsub4 vavrg4 "
+    "vabsdiff4 vmin4 vmax4 vset4",
 }
 HEADER = "| instruction | types | modifiers |\n|---|---|---|\n"
 TYPE_SLOTS = {"type", "dtype", "atype", "btype", "stype", "convert"}

@@ -20,6 +20,7 @@ from . import (
     _semantics_half,
     _semantics_integer,
     _semantics_narrow,
+    _semantics_video,
 )
 from ._semantics_forms import (
     Form,
@@ -53,6 +54,7 @@ def _forms_by_opcode() -> dict[str, list[Form]]:
         _semantics_half,
         _semantics_convert,
         _semantics_narrow,
+        _semantics_video,
     ):
         for item in module.FORMS:
             table.setdefault(item.opcode, []).append(item)
