@@ -66,6 +66,14 @@ def device(request, monkeypatch):
 
 
 @pytest.fixture
+def host(monkeypatch):
+    """The host device, as the default one."""
+    device = ca.Device("host:0")
+    monkeypatch.setattr(_device, "_default", device)
+    return device.open()
+
+
+@pytest.fixture
 def stepped(monkeypatch):
     """A private stepped host device, as the default one; `stepped.driver.advance()` moves it on."""
     from cuda_async.driver.host import HostDriver

@@ -1,0 +1,164 @@
+"""Devices: naming, opening, defaults, health, and what a process without a GPU says."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import cuda_async as ca
+from cuda_async.driver.cuda import cuda_device_count
+
+
+def run(code, **environment):
+    env = {**os.environ, **environment}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120)
+
+
+def test_one_object_per_name():
+    assert ca.Device("host:0") is ca.Device("host")
+    assert pickle.loads(pickle.dumps(ca.Device("host:0"))) is ca.Device("host:0")
+    assert str(ca.Device("cuda:3")) == "cuda:3"
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:x", "host:-1", "", 3])
+def test_bad_names_are_refused(name):
+    with pytest.raises(ValueError, match='"cuda:N" or "host:N"'):
+        ca.Device(name)
+
+
+def test_naming_a_device_does_not_open_it():
+    assert not ca.Device("host:7").is_open
+
+
+def test_missing_host_device_says_how_to_get_more():
+    with pytest.raises(ca.ContextError, match="CUDA_ASYNC_HOST_DEVICES"):
+        ca.Device("host:7").open()
+
+
+@pytest.mark.skipif(cuda_device_count() > 0, reason="this machine has a CUDA device")
+def test_missing_gpu_says_what_is_missing():
+    with pytest.raises(ca.ContextError, match=r"cuda:0|CUDA|NVIDIA"):
+        ca.Device("cuda:0").open()
+    with ca.use_device("cuda:0"), pytest.raises(ca.ContextError):
+        ca.zeros(3).sync()
+
+
+def test_facts(device):
+    assert device.name
+    assert len(device.compute_capability) == 2
+    assert device.limits.max_threads_per_block >= 1024
+    assert device.is_healthy
+    assert device in ca.devices()
+
+
+def test_several_host_devices():
+    code = """
+import cuda_async as ca
+print([str(d) for d in ca.devices() if d.kind == "host"])
+with ca.use_device("host:1"):
+    t = ca.full(4, 2.0).sync()
+print(t.device, t.to_host().sync().sum())
+"""
+    done = run(code, CUDA_ASYNC_HOST_DEVICES="2", CUDA_ASYNC_DRIVER="host")
+    assert done.stdout.split("\n")[:2] == ["['host:0', 'host:1']", "host:1 8.0"], done.stderr
+
+
+def test_driver_variable_is_checked():
+    done = run("import cuda_async as ca; ca.current_device()", CUDA_ASYNC_DRIVER="opencl")
+    assert "CUDA_ASYNC_DRIVER is 'opencl'; expected auto, cuda or host" in done.stderr
+
+
+def test_use_device_nests_and_restores(host):
+    other = ca.Device._make("host", 5, host.driver)
+    with ca.use_device(other):
+        assert ca.current_device() is other
+        with ca.use_device("host:0"):
+            assert ca.current_device() is host
+        assert ca.current_device() is other
+    assert ca.current_device() is host
+
+
+def test_memory_comes_back(device):
+    device.synchronize()
+    before = device.memory_stats().used_bytes
+    tensor = ca.zeros(1 << 20).sync()
+    assert device.memory_stats().used_bytes == before + (4 << 20)
+    assert device.memory_stats().reserved_bytes >= 4 << 20
+    del tensor
+    assert device.memory_stats().used_bytes == before
+
+
+def test_limit_must_be_sensible(device):
+    with pytest.raises(ValueError, match="number of bytes or None"):
+        device.memory_limit = -1
+
+
+def test_lost_device_fails_everything_with_its_cause(stepped):
+    future = ca.zeros(4).start()
+    tensor_op = ca.ones(4)
+    stepped.driver.fail_device(RuntimeError("unplugged"))
+    with pytest.raises(ca.DeviceLostError, match="is lost") as info:
+        future.sync()
+    assert info.value.__cause__ is not None
+    assert not stepped.is_healthy
+    with pytest.raises(ca.DeviceLostError, match="is lost"):
+        tensor_op.sync()
+    with pytest.raises(ca.DeviceLostError):
+        stepped.create_stream()
+    assert stepped.memory_stats().reserved_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "call", ["memory_alloc_async", "fill_async", "event_record", "stream_wait_event", "event_create"]
+)
+def test_failing_driver_call_reaches_the_caller_and_nobody_else(stepped, call):
+    driver = stepped.driver
+    first, second = stepped.create_stream(), stepped.create_stream()
+    stepped._events.clear()
+    error = ca.DriverError(call, 1, "CUDA_ERROR_INVALID_VALUE", "made to fail")
+    driver.fail_next(call, error)
+    op = (
+        ca.full(4, 1.0)
+        .schedule(ca.SingleStream(first))
+        .then(lambda t: ca.fill(t, 2.0).schedule(ca.SingleStream(second)))
+    )
+    with pytest.raises(ca.DriverError, match="made to fail"):
+        op.start().result()
+    driver.advance_all()
+    again = ca.full(4, 3.0).start()
+    driver.advance_all()
+    assert again.result().shape == (4,)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork() here")
+def test_forked_child_is_told_about_spawn():
+    """Case C38: a clear error that names spawn, in the child; the parent goes on."""
+    code = """
+import os, cuda_async as ca
+ca.zeros(4).sync()
+child = os.fork()
+if child == 0:
+    try:
+        ca.zeros(4).sync()
+    except ca.ContextError as error:
+        print("spawn" in str(error), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(ca.ones(4).to_host().sync().sum())
+"""
+    done = run(code, CUDA_ASYNC_DRIVER="host")
+    assert done.stdout.split() == ["True", "4.0"], done.stderr
+
+
+def test_exit_with_work_in_flight_is_clean(device):
+    code = f"""
+import cuda_async as ca
+with ca.use_device("{device}"):
+    futures = [ca.zeros(1 << 18).to_host().start() for _ in range(50)]
+"""
+    done = run(code)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,113 @@
+"""Which stream an operation runs on."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import cuda_async as ca
+
+
+def streams_of(policy, count):
+    return [policy.next_stream() for _ in range(count)]
+
+
+def test_round_robin_takes_turns(device):
+    first = streams_of(ca.StreamPoolRoundRobin(3, device=device), 6)
+    assert first[:3] == first[3:]
+    assert len(set(first)) == 3
+
+
+def test_default_policy_has_four_streams(device):
+    assert len(set(streams_of(device.policy, 12))) == 4
+
+
+def test_single_stream_is_always_the_same(device):
+    stream = device.create_stream()
+    assert set(streams_of(ca.SingleStream(stream), 3)) == {stream}
+    assert len(set(streams_of(ca.SingleStream(device=device), 3))) == 1
+
+
+def test_least_loaded_avoids_busy_streams(stepped):
+    policy = ca.LeastLoaded(3, device=stepped)
+    busy = policy.next_stream()
+    futures = [ca.zeros(4).start(ca.SingleStream(busy)) for _ in range(3)]
+    assert busy not in streams_of(policy, 6)
+    stepped.driver.advance_all()
+    assert all(f.done for f in futures)
+    assert busy in streams_of(policy, 3)
+
+
+def test_priority_streams_use_the_devices_range(device):
+    policy = ca.PriorityStreams(2, device=device)
+    least, greatest = device.limits.stream_priorities
+    assert {s.priority for s in streams_of(policy.high(), 4)} == {greatest}
+    assert {s.priority for s in streams_of(policy, 4)} == {least}
+    assert float(ca.ones(8).to_host().schedule(policy.high()).sync().sum()) == 8
+
+
+def test_priority_outside_the_range_is_refused(device):
+    with pytest.raises(ca.SchedulingError, match=r"stream priority is 7; .* takes -?\d+ \(first\) to 0"):
+        device.create_stream(priority=7)
+
+
+def test_empty_pool_is_refused():
+    with pytest.raises(ca.SchedulingError, match="at least 1 stream, got 0"):
+        ca.StreamPoolRoundRobin(0)
+
+
+def test_use_policy_holds_in_this_context_only(device):
+    stream = device.create_stream()
+    seen = []
+
+    def where():
+        return ca.with_context(lambda ctx: ca.value(ctx.stream)).sync()
+
+    with ca.use_policy(ca.SingleStream(stream)):
+        assert where() is stream
+        thread = threading.Thread(target=lambda: seen.append(where()))
+        thread.start()
+        thread.join()
+    assert seen[0] is not stream
+    assert where() is not stream
+
+
+def test_schedule_chooses_for_the_whole_run(device):
+    stream = device.create_stream()
+    op = ca.with_context(lambda ctx: ca.value(ctx.stream)).schedule(ca.SingleStream(stream))
+    assert op.sync() is stream
+
+
+def test_policy_that_returns_rubbish_is_named(device):
+    class Rubbish:
+        def next_stream(self):
+            return 7
+
+    with pytest.raises(ca.SchedulingError, match=r"Rubbish\.next_stream\(\) returned int, expected a Stream"):
+        ca.value(1).schedule(Rubbish()).sync()
+
+
+def test_closed_stream_is_refused(device):
+    stream = device.create_stream()
+    stream.close()
+    stream.close()
+    with pytest.raises(ca.ClosedError, match="is closed"):
+        ca.value(1).sync_on(stream)
+
+
+def test_pool_is_made_once_by_many_threads(device):
+    policy = ca.StreamPoolRoundRobin(4, device=device)
+    found = []
+    barrier = threading.Barrier(8)
+
+    def take():
+        barrier.wait()
+        found.append(policy.next_stream())
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 4
