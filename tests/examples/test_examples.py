@@ -1,0 +1,54 @@
+"""Every example runs to its end and finds its own results right."""
+
+import asyncio
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
+
+
+def run(main, monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["example", *arguments])
+    return asyncio.run(main()) if inspect.iscoroutinefunction(main) else main()
+
+
+def test_hello_world_prints_capitals(load_example, device, monkeypatch, capsys):
+    run(load_example("hello_world").main, monkeypatch)
+    assert capsys.readouterr().out.startswith(f"HELLO FROM A TILE KERNEL on {device}")
+
+
+@pytest.mark.parametrize("name", ["add", "saxpy", "custom_device_op"])
+def test_example_passes(load_example, device, monkeypatch, capsys, name):
+    arguments = ["--device", str(device)] if name == "custom_device_op" else []
+    assert run(load_example(name).main, monkeypatch, *arguments) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("PASS")
+
+
+def test_async_pipeline_passes_and_overlaps(load_example, device, monkeypatch, capsys):
+    arguments = ["--device", str(device), "--requests", "32", "--rounds", "200", "--streams", "3"]
+    assert run(load_example("async_pipeline").main, monkeypatch, *arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("32/32" in line for line in lines) == 2  # progress of both runs
+    one, several = (float(line.split()[-6]) for line in lines if "on the device at once" in line)
+    assert one <= 1.0
+    assert several > 1.2
+    assert lines[-1].startswith("PASS")
+
+
+@pytest.mark.parametrize(
+    "name", ["hello_world", "add", "saxpy", "custom_device_op", "async_pipeline", "tile_simt_interop"]
+)
+def test_example_says_how_it_is_run(name):
+    assert f"python examples/{name}.py" in (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+
+
+def test_example_runs_as_a_script_elsewhere(tmp_path):
+    """Data is found beside the script, not in the working directory."""
+    command = [sys.executable, str(EXAMPLES / "custom_device_op.py"), "--device", "host:0"]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert finished.returncode == 0, finished.stderr
+    assert "PASS" in finished.stdout
