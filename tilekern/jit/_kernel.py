@@ -1,0 +1,343 @@
+"""`@tk.kernel`: a Python function that is compiled when it is first run with arguments of a kind.
+
+A launch finds its code in three steps. The call key (shapes, strides and the like as they are) leads to a
+`Prepared`: the code, the flat arguments without addresses and scalars, the grid. Where there is none, the
+specs of the arguments lead to a `Variant`, compiled once per target however many calls ask for it. That and
+loading the code is slow and happens in `prepare`, off the event loop.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+from typing import TYPE_CHECKING, Any, overload
+
+from cuda_async import Device
+from cuda_async.errors import LaunchError
+
+from ..errors import KernelArgumentError
+from ._call_key import call_key
+from ._grid import Grid, grid_of
+from ._launch import CompileOp, KernelLaunch
+from ._options import KernelOptions
+from ._parameters import Parameter, parameters_of
+from ._single_flight import SingleFlight
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cuda_async.ops import LoadedFunction
+
+    from ..frontend import FunctionSource, LaunchCheck, ParameterSpec
+    from ._disk_cache import DiskCache
+    from ._variant import Variant
+
+__all__ = ["Kernel", "Prepared", "kernel"]
+
+MAX_PREPARED = 4096
+"""Calls a kernel remembers; beyond it starts over."""
+
+
+class Prepared:
+    """Everything about a call that follows from its call key.
+
+    Attributes:
+        loaded: the code on the call's device.
+        config: grid, block and shared bytes.
+    """
+
+    __slots__ = ("_checks", "_fills", "_kernel", "_template", "config", "loaded")
+
+    def __init__(
+        self,
+        kernel: str,
+        loaded: LoadedFunction,
+        grid: Grid,
+        checks: tuple[LaunchCheck, ...],
+        template: list[Any],
+        fills: list[tuple[int, int, Any]],
+    ) -> None:
+        self._kernel = kernel
+        self.loaded = loaded
+        self.config = (grid, (1, 1, 1), 0)
+        self._checks = checks
+        self._template = template
+        self._fills = fills
+
+    def flat(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The entry's arguments for a call with these: tensors as `Read` and `Mut`, numbers as they are.
+
+        Raises:
+            LaunchError: a check does not hold.
+        """
+        values = self._template.copy()
+        for position, index, convert in self._fills:
+            values[position] = convert(args[index])
+        if self._checks:
+            run_checks(self._kernel, self._checks, values, self.config[0])
+        return tuple(values)
+
+
+def run_checks(kernel: str, checks: tuple[LaunchCheck, ...], values: list[Any], grid: Grid) -> None:
+    """Raise what is wrong with the flat arguments of a launch."""
+    for check in checks:
+        problem = check.problem(values, grid)
+        if problem is not None:
+            reason = f"{kernel}: {problem}"
+            raise LaunchError(check.location.describe(reason) if check.location else reason)
+
+
+class Kernel:
+    """A tile kernel. Made by `@tk.kernel`; calling it builds the operation that launches it.
+
+    Attributes:
+        name: the function's name.
+        options: how it is compiled unless a call says otherwise.
+    """
+
+    is_tile_kernel = True
+
+    def __init__(self, function: types.FunctionType, options: KernelOptions) -> None:
+        if not isinstance(function, types.FunctionType):
+            raise TypeError(f"@tk.kernel marks a function, got {type(function).__name__}")
+        if function.__name__ == "<lambda>":
+            raise TypeError(
+                "a kernel is a function made by def; a lambda has no statements to store a result"
+            )
+        if function.__code__.co_flags & 0x2A0:  # generator, coroutine, asynchronous generator
+            raise TypeError(f"kernel {function.__name__} is a generator or coroutine; use a plain def")
+        self.name = function.__name__
+        self.options = options
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+        self._function = function
+        self._parameters: tuple[Parameter, ...] | None = None
+        self._constants: tuple[bool, ...] = ()
+        self._source: FunctionSource | None = None
+        self._variants: SingleFlight[Variant] = SingleFlight()
+        self._prepared: dict[object, Prepared] = {}
+
+    # -- building operations
+
+    def __call__(self, *args: Any, **kwargs: Any) -> KernelLaunch:
+        """The operation that launches the kernel; yields its arguments, in order.
+
+        Tensors are given as they are (read), as `t.partition(tile)` (one tile for each block) or as
+        `ca.mut(t)` (whole, for `tk.store`); operations that yield those may take their place. Numbers and
+        constants are given as they are. `mut(t)` comes back as `t`.
+
+        Raises:
+            KernelArgumentError: too few or too many arguments. All else is found when it runs.
+        """
+        parameters = self._parameters or self._declare()
+        if kwargs or len(args) != len(parameters):
+            args = self._bind(parameters, args, kwargs)
+        return KernelLaunch(self, args)
+
+    def compile(self, *args: Any, **kwargs: Any) -> CompileOp:
+        """An operation that compiles what a call with these arguments needs, and launches nothing.
+
+        `tk.meta(shape, dtype)` stands for tensors that are not there yet. It yields None.
+        """
+        bound = self._bind(self._parameters or self._declare(), args, kwargs)
+        return CompileOp(self, bound, self.options)
+
+    def with_options(self, **options: int | None) -> Kernel:
+        """The same kernel compiled with some options changed; see `KernelOptions`."""
+        return Kernel(self._function, self.options.updated(options))
+
+    # -- looking at it
+
+    def ir(self, *args: Any, passes: bool = True, **kwargs: Any) -> str:
+        """The kernel in the IR, as text, for arguments like these; `tk.meta` stands for tensors.
+
+        Args:
+            passes: as it is after all passes; without, as the front end makes it.
+        """
+        from ..frontend import translate
+        from ._variant import build_program
+
+        specs = self._specs(args, kwargs)
+        if not passes:
+            return str(translate(self.source, specs, self.options.hints).function)
+        return str(build_program(self.source, specs, self.options, for_device=True).function)
+
+    def tile_ir(self, *args: Any, **kwargs: Any) -> str:
+        """The kernel as Tile IR text, for arguments like these; needs no assembler."""
+        from ..tileir import decode_module, print_module
+
+        return print_module(decode_module(self.bytecode(*args, **kwargs)))
+
+    def bytecode(self, *args: Any, locations: bool = False, **kwargs: Any) -> bytes:
+        """The kernel as Tile IR bytecode, for arguments like these; with `locations`, source lines too."""
+        from ..lowering import lower
+        from ._variant import build_program
+
+        program = build_program(self.source, self._specs(args, kwargs), self.options, for_device=True)
+        return lower(program.function, locations=locations)
+
+    @property
+    def source(self) -> FunctionSource:
+        """Its syntax tree.
+
+        Raises:
+            KernelSourceError: the text cannot be found.
+        """
+        if self._source is None:
+            from ..frontend import source_of
+
+            self._source = source_of(self._function)
+        return self._source
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What its annotations declare."""
+        return self._parameters or self._declare()
+
+    def _specs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ParameterSpec, ...]:
+        from ._specialize import specialize
+
+        parameters = self.parameters
+        bound = self._bind(parameters, args, kwargs)
+        return specialize(self.name, parameters, bound, self.options.max_divisibility)
+
+    # -- from a call to code
+
+    def _declare(self) -> tuple[Parameter, ...]:
+        parameters = parameters_of(self._function)
+        self._constants = tuple([p.kind == "constant" for p in parameters])
+        self._parameters = parameters
+        return parameters
+
+    def _bind(
+        self, parameters: tuple[Parameter, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        """Arguments in the order of the parameters."""
+        if len(args) > len(parameters):
+            raise KernelArgumentError(f"{self.name} takes {len(parameters)} arguments, got {len(args)}")
+        bound = list(args)
+        for position, parameter in enumerate(parameters):
+            name = parameter.name
+            if position < len(args):
+                if name in kwargs:
+                    raise KernelArgumentError(f"{self.name} got {name} twice")
+            elif name in kwargs:
+                bound.append(kwargs[name])
+            elif parameter.has_default:
+                bound.append(parameter.default)
+            else:
+                raise KernelArgumentError(
+                    f"{self.name} takes {len(parameters)} arguments ({', '.join(p.name for p in parameters)}), "
+                    f"got no {name}"
+                )
+        unknown = set(kwargs) - {p.name for p in parameters}
+        if unknown:
+            raise KernelArgumentError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
+        return tuple(bound)
+
+    def _key(
+        self, args: tuple[Any, ...], device: Device, grid: Grid | None, options: KernelOptions
+    ) -> object:
+        return call_key(args, self._constants), device, grid, options
+
+    def _find(
+        self, args: tuple[Any, ...], device: Device, grid: Grid | None, options: KernelOptions
+    ) -> Prepared | None:
+        """What is known of such a call, if anything. Cheap."""
+        try:
+            return self._prepared.get(self._key(args, device, grid, options))
+        except TypeError:
+            return None  # an argument that cannot be hashed: `_prepare` says which
+
+    def _prepare(
+        self, args: tuple[Any, ...], device: Device, grid: Grid | None, options: KernelOptions
+    ) -> Prepared:
+        """Compile and load what such a call needs. Slow."""
+        from ._specialize import flatten, specialize
+
+        parameters = self.parameters
+        specs = specialize(self.name, parameters, args, options.max_divisibility)
+        blocks = grid_of(self.name, parameters, args, grid)
+        variant = self._variant(specs, device, options)
+        loaded = variant.function.load(device)
+        template, fills = flatten(self.name, parameters, specs, args)
+        checks = variant.checks
+        prepared = Prepared(self.name, loaded, blocks, checks, template, fills)
+        if len(self._prepared) >= MAX_PREPARED:
+            self._prepared.clear()
+        self._prepared[self._key(args, device, grid, options)] = prepared
+        return prepared
+
+    def _variant(self, specs: tuple[ParameterSpec, ...], device: Device, options: KernelOptions) -> Variant:
+        from ._variant import compile_variant, spec_key, target_of
+
+        target = target_of(device.kind, device.compute_capability)
+        key = (spec_key(specs), target, options)
+        return self._variants.get(
+            key, lambda: compile_variant(self.source, specs, options, target, disk_cache())
+        )
+
+    def _warm_up(self, args: tuple[Any, ...], device: Device, options: KernelOptions) -> None:
+        """Compile and load for a call with these arguments, which need no memory. Slow."""
+        from ._specialize import specialize
+
+        specs = specialize(self.name, self.parameters, args, options.max_divisibility)
+        self._variant(specs, device, options).function.load(device)
+
+    def __repr__(self) -> str:
+        return f"<tile kernel {self.__module__}.{self.__qualname__}>"
+
+
+_disk_cache: DiskCache | None = None
+_disk_cache_lock = threading.Lock()
+
+
+def disk_cache() -> DiskCache:
+    """The cache of compiled kernels that this process uses."""
+    global _disk_cache
+    with _disk_cache_lock:
+        if _disk_cache is None:
+            from ._disk_cache import DiskCache
+
+            _disk_cache = DiskCache()
+        return _disk_cache
+
+
+@overload
+def kernel(function: Callable[..., object], /) -> Kernel: ...
+@overload
+def kernel(
+    *,
+    occupancy: int | None = None,
+    num_ctas: int | None = None,
+    num_worker_warps: int | None = None,
+    opt_level: int = 3,
+    max_divisibility: int = 16,
+) -> Callable[[Callable[..., object]], Kernel]: ...
+def kernel(
+    function: Callable[..., object] | None = None,
+    /,
+    *,
+    occupancy: int | None = None,
+    num_ctas: int | None = None,
+    num_worker_warps: int | None = None,
+    opt_level: int = 3,
+    max_divisibility: int = 16,
+) -> Kernel | Callable[[Callable[..., object]], Kernel]:
+    """Make a function a tile kernel: `@tk.kernel`, or `@tk.kernel(occupancy=2)` with options.
+
+    The options are those of `KernelOptions`. Nothing is compiled before the kernel first runs.
+    """
+    options = KernelOptions(
+        occupancy=occupancy,
+        num_ctas=num_ctas,
+        num_worker_warps=num_worker_warps,
+        opt_level=opt_level,
+        max_divisibility=max_divisibility,
+    )
+    if function is not None:
+        return Kernel(function, options)  # type: ignore[arg-type]  # checked there
+    return lambda marked: Kernel(marked, options)  # type: ignore[arg-type]  # checked there

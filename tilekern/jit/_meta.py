@@ -1,0 +1,81 @@
+"""Stand-ins for tensors, to compile a kernel without any memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from ..dtypes import DType
+
+__all__ = ["Meta", "MetaMut", "MetaPartition", "meta"]
+
+
+@dataclass(frozen=True)
+class Meta:
+    """A tensor without memory: shape, strides in elements, element type, what its address is a multiple of.
+
+    Made by `meta`. Stands for a tensor in `kernel.compile`, `kernel.ir` and `kernel.tile_ir`.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    strides: tuple[int, ...]
+    alignment: int = 256
+
+    def partition(self, tile_shape: Sequence[int] | int) -> MetaPartition:
+        """As `Tensor.partition`."""
+        shape = (tile_shape,) if isinstance(tile_shape, int) else tuple(tile_shape)
+        if len(shape) != len(self.shape) or not all(side > 0 for side in shape):
+            raise ValueError(f"tile shape {shape} does not fit a tensor of shape {self.shape}")
+        return MetaPartition(self, shape)
+
+    def mut(self) -> MetaMut:
+        """As `ca.mut(tensor)`."""
+        return MetaMut(self)
+
+
+@dataclass(frozen=True)
+class MetaPartition:
+    """A partition without memory; made by `Meta.partition`."""
+
+    tensor: Meta
+    tile_shape: tuple[int, ...]
+    prefix: bool = False
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Tiles per axis."""
+        return tuple([-(-n // t) for n, t in zip(self.tensor.shape, self.tile_shape, strict=True)])
+
+
+@dataclass(frozen=True)
+class MetaMut:
+    """A tensor without memory given for writing; made by `Meta.mut`."""
+
+    tensor: Meta
+
+
+def meta(
+    shape: Sequence[int] | int,
+    dtype: DType | DTypeLike,
+    strides: Sequence[int] | None = None,
+    *,
+    alignment: int = 256,
+) -> Meta:
+    """A tensor without memory, to compile kernels for.
+
+    Args:
+        strides: in elements; row-major without gaps if left out.
+        alignment: bytes the address is a multiple of; 256 as allocated, less for some views.
+    """
+    sides = (shape,) if isinstance(shape, int) else tuple(shape)
+    if strides is None:
+        strides = [math.prod(sides[axis + 1 :]) for axis in range(len(sides))]
+    if len(strides) != len(sides):
+        raise ValueError(f"{len(strides)} strides for {len(sides)} axes; give one per axis")
+    kind = dtype.dtype if isinstance(dtype, DType) else np.dtype(dtype)
+    return Meta(sides, kind, tuple(strides), alignment)

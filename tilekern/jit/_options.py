@@ -1,0 +1,67 @@
+"""Compile options, validated: the assembler ignores a hint it does not understand without a word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..errors import KernelOptionError
+
+__all__ = ["KernelOptions"]
+
+_ALLOWED: dict[str, tuple[int, ...] | range] = {
+    "occupancy": range(1, 33),
+    "num_ctas": (1, 2, 4, 8, 16),
+    "num_worker_warps": (4, 8, 16),
+    "opt_level": range(4),
+    "max_divisibility": (1, 2, 4, 8, 16),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelOptions:
+    """How a kernel is compiled. None leaves a choice to the compiler.
+
+    Attributes:
+        occupancy: blocks that shall fit on a multiprocessor at once, 1 to 32; caps registers.
+        num_ctas: CTAs that share one block's work, 1, 2, 4, 8 or 16 (a cluster; from sm_90 on).
+        num_worker_warps: warps that compute, 4, 8 or 16.
+        opt_level: 0 to 3.
+        max_divisibility: what shapes, strides and addresses are known to be multiples of is capped at
+            this; 1 makes one variant serve all.
+    """
+
+    occupancy: int | None = None
+    num_ctas: int | None = None
+    num_worker_warps: int | None = None
+    opt_level: int = 3
+    max_divisibility: int = 16
+
+    def __post_init__(self) -> None:
+        for name, allowed in _ALLOWED.items():
+            value = getattr(self, name)
+            if value is None and name not in ("opt_level", "max_divisibility"):
+                continue
+            if type(value) is not int or value not in allowed:
+                span = (
+                    f"{allowed.start} to {allowed.stop - 1}"
+                    if isinstance(allowed, range)
+                    else f"one of {allowed}"
+                )
+                raise KernelOptionError(f"{name} is {span}, got {value!r}")
+
+    def updated(self, changes: dict[str, int | None]) -> KernelOptions:
+        """These options with some changed."""
+        for name in changes:
+            if name not in _ALLOWED:
+                raise KernelOptionError(f"there is no option {name}; there are {', '.join(_ALLOWED)}")
+        return replace(self, **changes)  # type: ignore[arg-type]  # checked when it is made
+
+    @property
+    def hints(self) -> dict[str, int]:
+        """Those that go into the kernel's entry."""
+        chosen = {
+            "num_ctas": self.num_ctas,
+            "occupancy": self.occupancy,
+            "num_worker_warps": self.num_worker_warps,
+        }
+        return {name: value for name, value in chosen.items() if value is not None}

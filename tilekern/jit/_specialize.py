@@ -1,0 +1,230 @@
+"""What of a call's arguments is compiled in, and how they are passed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from cuda_async import Mut, Partition, Read, Tensor
+
+from ..dtypes import DType, bfloat16, bool_, dtype_of, float32, int32, int64, uint64
+from ..errors import KernelArgumentError
+from ..frontend import ConstantSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
+from ._meta import Meta, MetaMut, MetaPartition
+from ._parameters import Parameter
+
+__all__ = ["as_scalar", "flatten", "packed", "specialize"]
+
+_TENSORS = (Tensor, Read, Mut, Partition, Meta, MetaMut, MetaPartition)
+
+
+# ------------------------------------------------------------------ specs
+
+
+def specialize(
+    kernel: str, parameters: Sequence[Parameter], args: Sequence[object], max_divisibility: int
+) -> tuple[ParameterSpec, ...]:
+    """The specs of a call's arguments.
+
+    Raises:
+        KernelArgumentError: an argument its parameter does not take.
+        OverflowError: an integer that fits no type its parameter can have.
+    """
+    return tuple([_spec(kernel, p, arg, max_divisibility) for p, arg in zip(parameters, args, strict=True)])
+
+
+def _spec(kernel: str, parameter: Parameter, arg: object, limit: int) -> ParameterSpec:
+    where = f"{kernel}: {parameter.name}"
+    if parameter.kind == "constant":
+        return _constant(where, arg)
+    if isinstance(arg, _TENSORS):
+        if parameter.kind == "scalar":
+            raise KernelArgumentError(f"{where} is declared {parameter.declared}, a number; got a tensor")
+        return _tensor_argument(where, parameter, arg, limit)
+    if parameter.kind in ("tensor", "partition"):
+        raise KernelArgumentError(f"{where} is declared {parameter.declared}, got {_describe(arg)}")
+    return ScalarSpec(as_scalar(where, parameter, arg)[0])
+
+
+def _describe(arg: object) -> str:
+    if isinstance(arg, np.ndarray):
+        return "a NumPy array; bring it over with from_host()"
+    if hasattr(arg, "__dlpack__") or hasattr(arg, "__cuda_array_interface__"):
+        return f"a {type(arg).__module__}.{type(arg).__name__}; borrow it with from_dlpack()"
+    return f"{type(arg).__name__} {arg!r}"
+
+
+def _constant(where: str, arg: object) -> ConstantSpec:
+    try:
+        hash(arg)
+    except TypeError:
+        raise KernelArgumentError(
+            f"{where} is a constant and must be hashable, got {type(arg).__name__}; use a tuple in place of a list"
+        ) from None
+    if isinstance(arg, _TENSORS):
+        raise KernelArgumentError(f"{where} is a compile-time constant, got a tensor")
+    return ConstantSpec(arg)
+
+
+def _tensor_argument(where: str, parameter: Parameter, arg: object, limit: int) -> TensorSpec | PartitionSpec:
+    is_partition = isinstance(arg, Partition | MetaPartition)
+    tensor = arg if isinstance(arg, Tensor | Meta) else arg.tensor  # type: ignore[attr-defined]
+    if parameter.kind == "partition" and not is_partition:
+        raise KernelArgumentError(
+            f"{where} is declared {parameter.declared}, one tile for each block; give it as "
+            "tensor.partition(tile_shape)"
+        )
+    if parameter.kind == "tensor" and is_partition:
+        raise KernelArgumentError(
+            f"{where} is declared {parameter.declared}, got a partition; declare it tk.Tile2D (or 1D, 3D), or "
+            "give the tensor, with mut() to store to it"
+        )
+    rank = len(tensor.shape)
+    if parameter.rank is not None and rank != parameter.rank:
+        raise KernelArgumentError(
+            f"{where} is declared {parameter.declared}, got a tensor of shape {tensor.shape}"
+        )
+    if rank == 0:
+        raise KernelArgumentError(f"{where}: kernels take tensors of rank 1 and more; reshape it to (1,)")
+    writable = is_partition or isinstance(arg, Mut | MetaMut)
+    spec = _tensor_spec(where, tensor, writable, limit)
+    if isinstance(arg, Partition | MetaPartition):
+        return PartitionSpec(spec, tuple(arg.tile_shape))
+    return spec
+
+
+def _tensor_spec(where: str, tensor: Any, writable: bool, limit: int) -> TensorSpec:
+    try:
+        dtype = dtype_of(tensor.dtype)
+    except TypeError as error:
+        raise KernelArgumentError(f"{where}: {error}") from None
+    shape, strides = tensor.shape, tensor.strides
+    # the compiler knows no strides below 1; those of axes of length 0 and 1 do not matter
+    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+        if stride < 0 and extent > 1:
+            raise KernelArgumentError(f"{where} has a negative stride along axis {axis}; copy it first")
+    span = sum(abs(stride) * max(extent - 1, 0) for extent, stride in zip(shape, strides, strict=True))
+    narrow = max(span, *shape, *map(abs, strides)) <= int32.highest
+    itemsize = dtype.itemsize
+    address = tensor.alignment if isinstance(tensor, Meta) else tensor._address
+    return TensorSpec(
+        dtype=dtype,
+        shape=(None,) * len(shape),
+        strides=tuple([1 if stride == 1 else None for stride in strides]),
+        writable=writable,
+        index_dtype=int32 if narrow else int64,
+        alignment=max(itemsize, min(limit, 16 if address % 16 == 0 else address & -address)),
+        shape_divisors=tuple([_divisor(extent, itemsize, limit) for extent in shape]),
+        # a stride of 0 is a multiple of everything, but no stride that a tensor map of the GPU can have
+        stride_divisors=tuple([_divisor(stride or 1, itemsize, limit) for stride in strides]),
+    )
+
+
+def _divisor(number: int, itemsize: int, limit: int) -> int:
+    """16, what makes 16 bytes, or 1: the largest that `number` is known to be a multiple of."""
+    for divisor in (16, 16 // itemsize if itemsize < 16 else 1):
+        if divisor <= limit and number % divisor == 0:
+            return divisor
+    return 1
+
+
+# ------------------------------------------------------------------ scalars
+
+
+def as_scalar(where: str, parameter: Parameter, arg: object) -> tuple[DType, bool | int | float]:
+    """The type and the value a number is passed with.
+
+    Raises:
+        KernelArgumentError: no number, or not of the declared kind.
+        OverflowError: an integer that does not fit.
+    """
+    declared = parameter.dtype
+    if isinstance(arg, np.generic):
+        try:
+            own = dtype_of(arg.dtype)
+        except TypeError as error:
+            raise KernelArgumentError(f"{where}: {error}") from None
+        number: bool | int | float = float(arg) if own.is_float else arg.item()
+        if declared is None and parameter.number is None:
+            return own, number
+        if declared is None and own.is_float == (parameter.number is float) and own is not bool_:
+            return own, number
+        arg = number
+    if parameter.number is bool or declared is bool_:
+        if type(arg) is not bool:
+            raise KernelArgumentError(f"{where} is declared {parameter.declared}, got {_describe(arg)}")
+        return bool_, arg
+    if parameter.number is float or (declared is not None and declared.is_float):
+        if not isinstance(arg, int | float):
+            raise KernelArgumentError(f"{where} is declared {parameter.declared}, got {_describe(arg)}")
+        return declared or float32, float(arg)
+    if isinstance(arg, bool) and declared is None and parameter.number is None:
+        return bool_, arg
+    if isinstance(arg, float) and declared is None and parameter.number is None:
+        return float32, arg
+    if not isinstance(arg, int):
+        hint = (
+            f"is declared {parameter.declared}, got"
+            if parameter.declared
+            else "takes tensors and numbers, got"
+        )
+        raise KernelArgumentError(f"{where} {hint} {_describe(arg)}")
+    number = int(arg)
+    choices = (int32, int64, uint64) if declared is None else (declared,)
+    for dtype in choices:
+        if dtype.holds(number):
+            return dtype, number
+    names = " or ".join(d.name for d in choices)
+    raise OverflowError(f"{where} is {number}, which does not fit {names}")
+
+
+def packed(dtype: DType, number: bool | int | float) -> bool | int | float:
+    """A scalar as it is packed: a bfloat16 goes as its bits."""
+    if dtype is bfloat16:
+        return int(np.asarray(number, np.float32).astype(bfloat16.dtype).view(np.uint16))
+    return number
+
+
+# ------------------------------------------------------------------ flat arguments
+
+
+def flatten(
+    kernel: str,
+    parameters: tuple[Parameter, ...],
+    specs: tuple[ParameterSpec, ...],
+    args: tuple[Any, ...],
+) -> tuple[list[Any], list[tuple[int, int, Any]]]:
+    """The flat arguments of a call, and which of them to fill anew for each: (position, argument, how)."""
+    template: list[Any] = []
+    fills: list[tuple[int, int, Any]] = []
+    for index, (parameter, spec, arg) in enumerate(zip(parameters, specs, args, strict=True)):
+        if isinstance(spec, ConstantSpec):
+            continue
+        if isinstance(spec, ScalarSpec):
+            fills.append((len(template), index, _scalar_filler(f"{kernel}: {parameter.name}", parameter)))
+            template.append(None)
+            continue
+        tensor_spec = spec.tensor if isinstance(spec, PartitionSpec) else spec
+        tensor = arg if isinstance(arg, Tensor) else arg.tensor
+        fills.append((len(template), index, _tensor_filler(arg)))
+        template.append(None)
+        template += [n for n, known in zip(tensor.shape, tensor_spec.shape, strict=True) if known is None]
+        template += [n for n, known in zip(tensor.strides, tensor_spec.strides, strict=True) if known is None]
+    return template, fills
+
+
+def _tensor_filler(arg: object) -> Callable[[Any], Any]:
+    if isinstance(arg, Partition):
+        return lambda partition: Mut(partition.tensor)
+    if isinstance(arg, Mut | Read):
+        return lambda wrapped: wrapped
+    return Read
+
+
+def _scalar_filler(where: str, parameter: Parameter) -> Callable[[Any], Any]:
+    def fill(arg: object) -> bool | int | float:
+        return packed(*as_scalar(where, parameter, arg))
+
+    return fill
