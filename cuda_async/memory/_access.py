@@ -6,11 +6,14 @@ from ._tensor import Tensor
 
 __all__ = ["Mut", "Read", "mut", "read"]
 
+_new = object.__new__  # a third cheaper than calling a class that has __init__, and there are some per launch
+
 
 class Read:
     """An operand that the kernel only reads. Made by `read(tensor)`."""
 
     __slots__ = ("tensor",)
+    tensor: Tensor
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -23,6 +26,7 @@ class Mut:
     """An operand the kernel has to itself and may write. Made by `mut(tensor)`."""
 
     __slots__ = ("tensor",)
+    tensor: Tensor
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -42,7 +46,9 @@ def read(tensor: Tensor) -> Read:
     """Pass `tensor` to a kernel that only reads it; other launches may read it at the same time."""
     if type(tensor) is not Tensor:
         raise _refuse(tensor, "read")
-    return Read(tensor)
+    wrapped = _new(Read)
+    wrapped.tensor = tensor
+    return wrapped
 
 
 def mut(tensor: Tensor) -> Mut:
@@ -52,4 +58,6 @@ def mut(tensor: Tensor) -> Mut:
     """
     if type(tensor) is not Tensor:
         raise _refuse(tensor, "mut")
-    return Mut(tensor)
+    wrapped = _new(Mut)
+    wrapped.tensor = tensor
+    return wrapped

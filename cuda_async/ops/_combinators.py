@@ -77,12 +77,7 @@ class _OnSource(DeviceOp[T]):
     """A composite with one source whose output it handles."""
 
     _composite = True
-
-    def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
-        execution.frames.append(self)
-        return self._source
-
-    _source: DeviceOp[Any]
+    _has_source = True
 
     def _device_hint(self) -> Device | None:
         # A chain can be long: walk it without recursion.

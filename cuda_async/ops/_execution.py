@@ -259,6 +259,10 @@ class Execution:
             if op is not None:
                 ctx = self.ctx
                 if op._composite:
+                    if op._has_source:
+                        frames.append(op)
+                        op = op._source
+                        continue
                     op = op._enter(self)
                     if op is not None:
                         continue

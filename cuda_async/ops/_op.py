@@ -45,6 +45,8 @@ class DeviceOp(Generic[T_co]):
     # No __slots__: users subclass this freely, and since 3.12 instances keep their attributes inline anyway.
     _consumed = False
     _composite = False  # composite operations have _enter and _resume instead of execute
+    _has_source = False  # True: a composite whose only child is _source, and whose frame is itself
+    _source: DeviceOp[Any]
     _enqueues = True  # False: execute touches no device
     _reports_unprepared = False  # True: execute returns UNPREPARED instead of being asked with needs_prepare
     _yields_host_data = False  # True: the output is a host array whose copy may still run
