@@ -164,6 +164,7 @@ def read_scores(path: Path) -> np.ndarray:
     except (OSError, ValueError, EOFError) as error:
         raise BadInput(f"{path}: not a readable .npy file ({error})") from None
     if not isinstance(scores, np.ndarray):
+        scores.close()
         raise BadInput(f"{path}: an archive of several arrays; give a .npy file with one")
     if scores.ndim != 2:
         raise BadInput(f"{path}: the array has shape {scores.shape}; a 2-D array (rows of scores) is needed")
@@ -186,9 +187,9 @@ def read_scores(path: Path) -> np.ndarray:
 
 
 def number(text: str) -> float:
-    """A finite float, for argparse."""
+    """A float that float32 can hold, for argparse."""
     value = float(text)
-    if not math.isfinite(np.float32(value)):
+    if not abs(value) <= float(np.finfo(np.float32).max):
         raise argparse.ArgumentTypeError(f"{text} is not a finite float32")
     return float(np.float32(value))
 
