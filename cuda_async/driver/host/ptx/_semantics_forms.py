@@ -83,7 +83,8 @@ class Operation:
         result_types: PTX types of the results; for a wider destination register the type says whether
             to extend by sign or by zero.
         reads_carry: the carry flag comes as one more operand, a `bool` array.
-        writes_carry: the carry flag is one more result, a `bool` array.
+        writes_carry: the carry flag is one more result, a `bool` array; after a subtraction it is clear
+            where something was borrowed, as on the hardware.
         unguarded: `fn` without its guard, for a caller that passes no 0-d arrays and holds
             `numpy.errstate(all="ignore")` itself; saves about a microsecond.
     """

@@ -291,22 +291,29 @@ def _sum_with_carry(a: Array, b: Array, carry: Array | None) -> tuple[Array, Arr
     return total, out
 
 
-def _difference_with_borrow(a: Array, b: Array, borrow: Array | None) -> tuple[Array, Array]:
+def _difference_with_carry(a: Array, b: Array, carry: Array | None) -> tuple[Array, Array]:
+    """a + ~b + carry, where no carry given counts as one."""
     rest: Array = a - b
-    out: Array = a < b
-    if borrow is not None:
+    out: Array = a >= b
+    if carry is not None:
+        borrow = ~carry
         partial = rest
         rest = partial - borrow.astype(rest.dtype)
-        out = out | (partial < rest)
+        out = out & ~(borrow & (partial == 0))
     return rest, out
 
 
 def _carrying(picks: Picks) -> Operation:
-    """add.cc, addc, sub.cc, subc, mad.cc, madc; the flag after a subtraction is the borrow."""
+    """add.cc, addc, sub.cc, subc, mad.cc, madc.
+
+    Subtraction adds the complement, so that its flag is clear where it borrowed. The manual speaks of a
+    borrow flag, which would be the same as long as only subc read it, but compilers let `addc` read the
+    flag of `sub.cc` (128-bit division of NVRTC does).
+    """
     ptx_type, opcode = picks["type"], picks["opcode"]
     reads, writes = opcode.endswith("c"), "cc" in picks
     multiplies = opcode.startswith("mad")
-    combine = _difference_with_borrow if opcode.startswith("sub") else _sum_with_carry
+    combine = _difference_with_carry if opcode.startswith("sub") else _sum_with_carry
     product = _product(picks) if multiplies else None
 
     def run(*operands: Array) -> tuple[Array, ...]:

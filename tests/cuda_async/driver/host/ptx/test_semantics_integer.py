@@ -177,7 +177,10 @@ def test_dot_product_types_follow_signedness() -> None:
 
 @pytest.mark.parametrize("ptx_type", ["u32", "s32", "u64", "s64"])
 def test_carry_chains(ptx_type: str) -> None:
-    """Each instruction with both values of the flag; the flag after a subtraction is the borrow."""
+    """Each instruction with both values of the flag; a subtraction adds the complement and the flag.
+
+    That is what the hardware does and compilers rely on: a clear flag is a borrow.
+    """
     bits = type_bits(ptx_type)
     top, mask = 1 << bits, (1 << bits) - 1
     a, b, c = (registers(ptx_type, i) for i in range(3))
@@ -191,12 +194,14 @@ def test_carry_chains(ptx_type: str) -> None:
         extra = (carry,) if reads else ()
         suffix = "c" if reads else ""
         flags = carry.astype(int) if reads else np.zeros(LANES, int)
+        kept = carry.astype(int) if reads else np.ones(LANES, int)
         total, out = operation(f"add{suffix}", ("cc", ptx_type)).fn(a, b, *extra)
-        rest, borrow = operation(f"sub{suffix}", ("cc", ptx_type)).fn(a, b, *extra)
+        rest, kept_out = operation(f"sub{suffix}", ("cc", ptx_type)).fn(a, b, *extra)
         for i in range(LANES):
             x, y, f = int(a[i]), int(b[i]), int(flags[i])
             assert (int(total[i]), bool(out[i])) == (x + y + f & mask, x + y + f >= top)
-            assert (int(rest[i]), bool(borrow[i])) == (x - y - f & mask, x - y - f < 0)
+            difference = x + (y ^ mask) + int(kept[i])
+            assert (int(rest[i]), bool(kept_out[i])) == (difference & mask, difference >= top)
         for mode in ("lo", "hi"):
             value, out = operation(f"mad{suffix}", (mode, "cc", ptx_type)).fn(a, b, c, *extra)
             for i in range(LANES):
@@ -218,6 +223,16 @@ def test_carry_is_read_and_written_as_spelled() -> None:
         "madc.hi.cc.u64": (True, True),
         "mad.lo.u32": (False, False),
     }
+
+
+def test_128_bit_difference_from_carries() -> None:
+    rng = np.random.default_rng(10)
+    a, b = (rng.integers(0, 2**64, (2, 200), dtype=np.uint64) for _ in range(2))
+    low, flag = operation("sub", ("cc", "u64")).fn(a[0], b[0])
+    (high,) = operation("subc", ("u64",)).fn(a[1], b[1], flag)
+    for i in range(200):
+        x, y = (int(v[0, i]) | int(v[1, i]) << 64 for v in (a, b))
+        assert int(low[i]) | int(high[i]) << 64 == (x - y) % 2**128
 
 
 def test_128_bit_product_from_carries() -> None:

@@ -80,10 +80,9 @@ def kernel(name: str, opcode: str, modifiers: tuple[str, ...], op: Operation, ta
             lines += [f".reg .b16 byte{i}; ld.global.u8 byte{i}, [base{i}]; setp.ne.b16 v{i}, byte{i}, 0;"]
         else:
             lines.append(f"ld.global.b{type_bits(ptx_type)} v{i}, [base{i}];")
-    subtracts = opcode.startswith("sub")
     if op.reads_carry:
         lines.append(f".reg .b32 flag, junk; selp.b32 flag, 1, 0, v{inputs - 1};")
-        lines.append("sub.cc.u32 junk, 0, flag;" if subtracts else "add.cc.u32 junk, flag, 0xffffffff;")
+        lines.append("add.cc.u32 junk, flag, 0xffffffff;")
     sources = [f"v{i}" for i in range(len(operands))]
     if table is not None:
         sources[3] = str(table)
@@ -96,8 +95,7 @@ def kernel(name: str, opcode: str, modifiers: tuple[str, ...], op: Operation, ta
         sources = ["{" + ", ".join(sources[:4]) + "}", sources[4]]
     lines.append(f"{'.'.join((opcode, *modifiers))} {'|'.join(targets)}, {', '.join(sources)};")
     if op.writes_carry:
-        lines.append(".reg .b32 out;")
-        lines.append("subc.u32 out, 0, 0;" if subtracts else "addc.u32 out, 0, 0;")
+        lines.append(".reg .b32 out; addc.u32 out, 0, 0;")
         lines.append(f"setp.ne.b32 v{len(pointers) - 1}, out, 0;")
     for i in range(inputs, len(pointers)):
         if pointers[i] == "pred":
