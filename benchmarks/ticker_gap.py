@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ import numpy as np
 from _harness import PTX_FILE, machine, print_table, run_on_loop, write_results
 
 import cuda_async as ca
+import tilekern as tk
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -109,13 +111,14 @@ def many_operations(device: str, count: int) -> Work:
     return work
 
 
-def tile_compile(device: str) -> Work:
-    """The first launch of a tile kernel that no cache holds."""
-    import tilekern as tk
+@tk.kernel
+def shifted(out: tk.Tile1D, x: tk.Tensor1D, by: float):
+    """The kernel of `tile_compile`."""
+    out.store(tk.exp(tk.load_like(x, out)) + by)
 
-    @tk.kernel
-    def shifted(out: tk.Tile1D, x: tk.Tensor1D, by: float):
-        out.store(tk.exp(tk.load_like(x, out)) + by)
+
+def tile_compile(device: str) -> Work:
+    """The first launch of a tile kernel; on a GPU it is compiled (there is no disk cache here)."""
 
     async def work() -> None:
         with ca.use_device(device):
@@ -180,9 +183,11 @@ def run_scenario(name: str, device: str, loop: str) -> dict[str, float]:
 
 def in_fresh_process(name: str, device: str, loop: str) -> dict[str, float] | str:
     command = [sys.executable, __file__, "--scenario", name, "--device", device, "--loop", loop]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, "TILEKERN_CACHE_DIR": "none"}
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     if finished.returncode != 0:
-        return (finished.stderr.strip().splitlines() or ["failed"])[-1]
+        errors = [line.strip(" |") for line in finished.stderr.splitlines() if "Error" in line]
+        return errors[-1] if errors else f"exit code {finished.returncode}"
     result: dict[str, float] = json.loads(finished.stdout.splitlines()[-1])
     return result
 
