@@ -72,10 +72,11 @@ def refused(lines: list[str], target: str, folder: Path) -> set[int]:
 @pytest.mark.skipif(assembler() is None, reason="no ptxas on this machine")
 @pytest.mark.parametrize("opcode", sorted(FORMS))
 def test_every_spelling_assembles(opcode: str, tmp_path: Path) -> None:
-    lines = []
-    for form in FORMS[opcode]:
-        for modifiers in form.spellings():
-            lines.append(statement(opcode, modifiers, operation(opcode, modifiers, form.operands)))
+    lines = [
+        statement(opcode, modifiers, operation(opcode, modifiers, form.operands))
+        for form in FORMS[opcode]
+        for modifiers in form.spellings()
+    ]
     left = refused(lines, TARGETS[0], tmp_path)
     if left:
         chosen = [lines[i] for i in sorted(left)]

@@ -24,6 +24,19 @@ needs_headers = pytest.mark.skipif(
 )
 
 
+C_TYPES = {
+    **{"f": "float", "d": "double", "?": "bool", "b": "signed char", "B": "unsigned char", "i": "int"},
+    **{"I": "unsigned", "l": "long long", "L": "unsigned long long"},
+}
+START = RANDOM.bit_generator.state
+
+
+@pytest.fixture(autouse=True)
+def same_values_in_any_order():
+    """Every test draws the same values, whichever ran before it."""
+    RANDOM.bit_generator.state = START
+
+
 def elementwise(
     device, body: str, inputs: list[np.ndarray], outputs: list, *, arch="sm_80", header="", options=()
 ):
@@ -32,29 +45,11 @@ def elementwise(
     `outputs` are NumPy types; for types NumPy spells otherwise in C, (NumPy type, C type).
     """
     arrays = [*zip("abcde", inputs), *zip("xyzw", outputs)]
-    c_names = {
-        "f": "float",
-        "d": "double",
-        "e": "__half",
-        "i": "int",
-        "I": "unsigned",
-        "h": "short",
-        "H": "unsigned short",
-    }
-    c_names |= {
-        "l": "long long",
-        "L": "unsigned long long",
-        "b": "signed char",
-        "B": "unsigned char",
-        "?": "bool",
-    }
     parameters = []
     for name, thing in arrays:
-        dtype, c_type = thing if isinstance(thing, tuple) else (thing, None)
-        dtype = dtype.dtype if isinstance(dtype, np.ndarray) else np.dtype(dtype)
-        parameters.append(
-            f"{c_type or ('__nv_bfloat16' if dtype == ml_dtypes.bfloat16 else c_names[dtype.char])}* {name}"
-        )
+        given, c_type = thing if isinstance(thing, tuple) else (thing, None)
+        dtype = given.dtype if isinstance(given, np.ndarray) else np.dtype(given)
+        parameters.append(f"{c_type or C_TYPES[dtype.char]}* {name}")
     source = f"""{header}
     extern "C" __global__ void kernel({", ".join(parameters)}, int n) {{
         int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -291,9 +286,16 @@ def test_math_library(ptx_device, name):
 
 @pytest.mark.parametrize(
     ("name", "reference", "low", "high"),
-    [("exp", math.exp, -50, 50), ("log", math.log, 1e-5, 1e5), ("sin", math.sin, -50, 50), ("tgamma", math.gamma, 0.5, 20),
-     ("erfc", math.erfc, -2, 5), ("cbrt", np.cbrt, 0.1, 1e9), ("atan", math.atan, -9, 9)],
-)  # fmt: skip
+    [
+        ("exp", math.exp, -50, 50),
+        ("log", math.log, 1e-5, 1e5),
+        ("sin", math.sin, -50, 50),
+        ("tgamma", math.gamma, 0.5, 20),
+        ("erfc", math.erfc, -2, 5),
+        ("cbrt", np.cbrt, 0.1, 1e9),
+        ("atan", math.atan, -9, 9),
+    ],
+)
 def test_math_library_in_double(ptx_device, name, reference, low, high):
     a = RANDOM.uniform(low, high, N)
     got = elementwise(ptx_device, f"x[i] = {name}(a[i]);", [a], ["f8"])
@@ -353,7 +355,8 @@ def test_half_comparison_and_choice(ptx_device, name):
     a, b = half_values(dtype, 5), half_values(dtype, 6)
     b[::3] = a[::3]
     a[10], b[11] = np.nan, np.nan
-    body = """x[i] = __hlt(a[i], b[i]); y[i] = __hgeu(a[i], b[i]); z[i] = __hmax(a[i], b[i]); w[i] = __hmin_nan(a[i], b[i]);"""
+    body = """x[i] = __hlt(a[i], b[i]); y[i] = __hgeu(a[i], b[i]);
+              z[i] = __hmax(a[i], b[i]); w[i] = __hmin_nan(a[i], b[i]);"""
     less, not_less, largest, smallest = elementwise(
         ptx_device,
         body,
@@ -407,11 +410,11 @@ def test_fp8_conversions(ptx_device, kind, dtype, arch):
 def test_packed_f32_of_the_newest_chips(ptx_device):
     """Two f32 operations at once in a 64-bit register."""
     a, b = (RANDOM.standard_normal(2 * N).astype("f4") for _ in range(2))
-    body = """if (i % 2 == 0) { unsigned long long p = *(unsigned long long*)(a + i), q = *(unsigned long long*)(b + i), r;
-        asm("fma.rn.f32x2 %0, %1, %2, %1;" : "=l"(r) : "l"(p), "l"(q)); *(unsigned long long*)(x + i) = r; }"""
+    body = """if (i % 2 == 0) {
+        unsigned long long p = *(unsigned long long*)(a + i), q = *(unsigned long long*)(b + i), r;
+        asm("fma.rn.f32x2 %0, %1, %2, %1;" : "=l"(r) : "l"(p), "l"(q));
+        *(unsigned long long*)(x + i) = r; }"""
     got = elementwise(ptx_device, body, [a, b], ["f4"], arch="sm_100")
-    want = [
-        rounded(Fraction(float(p)) * Fraction(float(q)) + Fraction(float(p)), np.float32, "rn")
-        for p, q in zip(a, b)
-    ]
+    exact = [Fraction(float(p)) * Fraction(float(q)) + Fraction(float(p)) for p, q in zip(a, b)]
+    want = [rounded(e, np.float32, "rn") for e in exact]
     assert got.tolist() == want
