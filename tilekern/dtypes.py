@@ -36,7 +36,7 @@ __all__ = [
     "uint64",
 ]
 
-Kind = Literal["bool", "int", "uint", "float"]
+_Kind = Literal["bool", "int", "uint", "float"]
 
 
 class DType:
@@ -59,17 +59,18 @@ class DType:
     """How NumPy holds it: tf32 values in float32, all others in a type of their own."""
 
     def __init__(
-        self, name: str, short: str, kind: Kind, bits: int, dtype: DTypeLike, restricted: bool = False
+        self, name: str, short: str, kind: _Kind, bits: int, dtype: DTypeLike, restricted: bool = False
     ) -> None:
         self.name = name
         self.short = short
-        self.kind: Kind = kind
+        self.kind: _Kind = kind
         self.bits = bits
         self.dtype = np.dtype(dtype)
         self.restricted = restricted
 
     @property
     def is_float(self) -> bool:
+        """Any float, the restricted ones too."""
         return self.kind == "float"
 
     @property
@@ -79,6 +80,7 @@ class DType:
 
     @property
     def is_signed(self) -> bool:
+        """A signed integer."""
         return self.kind == "int"
 
     @property

@@ -6,5 +6,6 @@ has a file of handlers. `TileHostFunction` is a kernel for the host device.
 
 from . import _constants, _elementwise, _memory, _reduce, _shape  # noqa: F401 - importing registers handlers
 from ._host_function import TileHostFunction, parameter_layout
+from ._machine import HANDLERS
 
-__all__ = ["TileHostFunction", "parameter_layout"]
+__all__ = ["HANDLERS", "TileHostFunction", "parameter_layout"]

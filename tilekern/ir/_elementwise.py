@@ -326,7 +326,7 @@ class SelectOp(Op, mnemonic="select"):
 
 
 class CastOp(Op, mnemonic="cast"):
-    """The same numbers in another element type; float to integer drops the fraction and saturates."""
+    """The same numbers in another element type than bool; float to integer drops the fraction and saturates."""
 
     source: Operand
     result: Result
@@ -337,6 +337,8 @@ class CastOp(Op, mnemonic="cast"):
             raise self.fail(f"source and result are tiles of one shape, got {kind} -> {result}")
         if not isinstance(kind.dtype, DType) or not isinstance(result.dtype, DType):
             raise self.fail("converts numbers")
+        if result.dtype is bool_:
+            raise self.fail("a bool is no number to convert to; compare with 0")
         if kind == result:
             raise self.fail(f"source and result are both {kind}")
 

@@ -27,8 +27,6 @@ def lower(function: Function, *, version: Version = DEFAULT_VERSION, locations: 
         locations: put source locations in, for debuggers and for errors of the assembler. They make the
             bytecode depend on where the source lies.
     """
-    from . import _memory, _reduce, _values  # noqa: F401 - importing registers handlers
-
     writer = ModuleWriter(version, producer="tilekern")
     entries = {ENTRY_HINTS[name]: value for name, value in function.hints.items()}
     hints: Hints | None = {"default": entries} if entries else None

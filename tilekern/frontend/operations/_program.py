@@ -48,6 +48,7 @@ def cdiv(t: Translator, a: object, b: object) -> object:
 
 @implements(language.assert_)
 def assert_(t: Translator, condition: object, message: object) -> object:
+    """What `tk.assert_`, and the assert statement on a tile, mean."""
     if not isinstance(message, str):
         raise t.wrong_type(f"the message is a string known at compile time, got {describe(message)}")
     value = cast(t, as_tile(t, condition, "the condition"), bool_)

@@ -169,6 +169,7 @@ def mma(t: Translator, x: object, y: object, acc: object) -> object:
 
 @implements(language.matmul)
 def matmul(t: Translator, x: object, y: object) -> object:
+    """What `tk.matmul` and `@` mean."""
     lhs, rhs = as_tile(t, x), as_tile(t, y)
     a, b = tile_type(lhs), tile_type(rhs)
     if not 1 <= a.rank <= 3 or not 1 <= b.rank <= 3:

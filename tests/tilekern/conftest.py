@@ -1,0 +1,50 @@
+"""What the tests of tilekern share: running kernels on NumPy arrays, and checking bytecode.
+
+The folder of IR samples is made an import path: folders of tests are none in the import mode they run in.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cuda_async as ca
+from tilekern import tileir
+
+sys.path.insert(0, str(Path(__file__).parent / "ir"))
+
+
+def _operand(value):
+    return ca.from_host(value) if isinstance(value, np.ndarray) and value.ndim else value
+
+
+@pytest.fixture
+def run(device):
+    """Run a kernel whose first parameter is a partition; gives the output.
+
+    `run(kernel, (shape, dtype, tile), *args, grid=None)`; arrays among the arguments are uploaded. An array in place
+    of the shape is the output's first contents.
+    """
+
+    def launch(kernel, out, *args, grid=None, options=None):
+        first, dtype, tile = out
+        made = ca.from_host(first) if isinstance(first, np.ndarray) else ca.zeros(first, dtype)
+        op = kernel(made.partition(tile), *map(_operand, args))
+        if grid is not None:
+            op = op.grid(grid)
+        if options:
+            op = op.with_options(**options)
+        return op.first().unpartition().to_host().sync()
+
+    return launch
+
+
+@pytest.fixture(scope="session")
+def disassemble():
+    """NVIDIA's text of a module, after its verifier accepted it; skips where the tools are missing."""
+    try:
+        tileir.find_toolchain()
+    except tileir.errors.CompilerNotFoundError as error:
+        pytest.skip(str(error))
+    return tileir.disassemble
