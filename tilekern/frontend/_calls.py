@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import math
 import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -24,10 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["call", "inner_function", "run_function"]
 
 _PLAIN: frozenset[object] = frozenset(
-    {len, isinstance, sum, sorted, reversed, zip, enumerate, divmod, round, str, repr, tuple, all, any, set}
-    | {pow, list, dict, type, hasattr, getattr, slice, complex, ord, chr, frozenset}
+    {len, isinstance, issubclass, sum, sorted, divmod, round, repr, all, any, pow, hasattr, getattr, ord, chr}
 )
-"""Python's functions that are computed at compile time."""
+"""Python's functions that are computed at compile time; classes are too."""
+
+_TAKE_TILES: frozenset[object] = frozenset({len, isinstance, tuple, list, dict, zip, enumerate, reversed})
+"""Those that may be given tiles, because they do not look into them."""
 
 
 def call(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
@@ -60,23 +61,43 @@ def _compile_time(
     t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> object:
     """A call that Python makes while the kernel is compiled."""
-    if not callable(function):
-        raise t.wrong_type(f"{describe(function)} cannot be called")
     if getattr(function, "is_tile_kernel", False):
         raise t.wrong_type(
-            f"kernel {describe(function)} cannot be called from a kernel; move what they share into a function"
+            f"{describe(function)} is a kernel and cannot be called from one; move what they share into a function"
         )
+    if not callable(function):
+        raise t.wrong_type(f"{describe(function)} cannot be called")
     name = getattr(function, "__name__", str(function))
-    if any(is_tile(v) for v in leaves((args, tuple(kwargs.values())))) and function not in (len, isinstance):
-        if getattr(language, name, None) in HANDLERS:
-            raise t.wrong_type(f"{name} does not take tiles; tk.{name} does")
-        raise t.wrong_type(f"{name} is computed at compile time and takes no tiles")
-    allowed = function in _PLAIN or getattr(function, "__module__", None) in ("math", "operator")
-    if not allowed and not isinstance(function, type):
+    if not _is_computable(function):
         raise t.wrong_type(f"{describe(function)} cannot be called in a kernel: its source cannot be read")
+    if any(is_tile(v) for v in leaves((args, tuple(kwargs.values())))) and function not in _TAKE_TILES:
+        has_ours = getattr(language, name, None) in HANDLERS
+        raise t.wrong_type(
+            f"{name} is computed at compile time and takes no tiles"
+            + (f"; tk.{name} does" if has_ours else "")
+        )
+    return _by_python(t, function, args, kwargs)
+
+
+def _is_computable(function: object) -> bool:
+    """True for what has no side effects when it is called at compile time."""
+    if isinstance(function, type) or function in _PLAIN:
+        return True
+    owner = getattr(function, "__self__", None)
+    return getattr(function, "__module__", None) in ("math", "operator") or isinstance(
+        owner, str | tuple | dict | int | float | range | frozenset
+    )
+
+
+def _by_python(
+    t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
+    # Any: one of Python's own functions, or a class
+    python: Any = function
     try:
-        return function(*args, **kwargs)
+        return python(*args, **kwargs)
     except Exception as error:
+        name = getattr(function, "__name__", str(function))
         raise t.wrong_value(f"{name}: {type(error).__name__}: {error}") from None
 
 
@@ -132,7 +153,7 @@ def _extremum(t: Translator, function: object, args: tuple[object, ...], kwargs:
     """min and max: of tiles, two by two."""
     values = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
     if not any(is_tile(v) for v in values):
-        return _compile_time_plain(t, function, args, kwargs)
+        return _by_python(t, function, args, kwargs)
     combine = language.minimum if function is min else language.maximum
     result = values[0]
     for value in values[1:]:
@@ -142,31 +163,20 @@ def _extremum(t: Translator, function: object, args: tuple[object, ...], kwargs:
 
 def _absolute(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     if not any(is_tile(v) for v in args):
-        return _compile_time_plain(t, function, args, kwargs)
+        return _by_python(t, function, args, kwargs)
     return _language(t, language.abs, args, kwargs)
 
 
 def _convert(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """int(x), float(x), bool(x): of a scalar, a conversion to the type such numbers have by default."""
     if len(args) != 1 or not is_tile(args[0]):
-        return _compile_time_plain(t, function, args, kwargs)
+        return _by_python(t, function, args, kwargs)
     dtype = {int: int32, float: float32, bool: bool_}[function]  # type: ignore[index]
     return cast(t, args[0], dtype)
 
 
 def _print(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     raise t.syntax("kernels cannot print")
-
-
-def _compile_time_plain(
-    t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> object:
-    # Any: one of Python's own functions
-    python: Any = function
-    try:
-        return python(*args, **kwargs)
-    except Exception as error:
-        raise t.wrong_value(f"{python.__name__}: {type(error).__name__}: {error}") from None
 
 
 _Special = Callable[["Translator", object, tuple[object, ...], dict[str, object]], object]
@@ -179,7 +189,6 @@ _SPECIAL: Mapping[object, _Special] = {
     float: _convert,
     bool: _convert,
     print: _print,
-    math.prod: _compile_time_plain,
 }
 
 
