@@ -86,6 +86,7 @@ class Carried:
             elif kind is not None or not same(part, first):
                 if is_number(first):
                     raise TypeChanged(position, part)
+                t.at(frame, frame.set_at[name])
                 raise t.wrong_type(
                     f"{name!r} is {describe(first)} before the loop and {describe(part)} after a turn; it must "
                     "keep its type over the loop"

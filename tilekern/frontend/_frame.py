@@ -80,6 +80,7 @@ class Frame:
         caller: where it was called from; None for the kernel.
         outer: frame of the function it is defined in, for those defined inside of kernels.
         variables: local variables by name; replaced by a copy while a branch is translated.
+        set_at: where each was set last.
         loops: loops around the current statement, outermost first.
         branches: number of run-time branches around the current statement.
     """
@@ -88,6 +89,7 @@ class Frame:
     caller: Location | None = None
     outer: Frame | None = None
     variables: dict[str, object] = field(default_factory=dict)
+    set_at: dict[str, ast.AST] = field(default_factory=dict)
     loops: list[Loop] = field(default_factory=list)
     branches: int = 0
 

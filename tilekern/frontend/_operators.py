@@ -81,8 +81,6 @@ def emit_binary(t: Translator, op: type[BinaryOp], lhs: Value, rhs: Value) -> Va
 
 def binary(t: Translator, symbol: str, a: object, b: object) -> object:
     """`a symbol b` for an arithmetic or bitwise operator."""
-    if not is_tile(a) and not is_tile(b):
-        return _python(t, symbol, a, b)
     for side in (a, b):
         if isinstance(side, TensorValue):
             raise t.wrong_type(
@@ -92,6 +90,8 @@ def binary(t: Translator, symbol: str, a: object, b: object) -> object:
             raise t.wrong_type(
                 f"partition {side.name} takes no {symbol}: load its tile with {side.name}.load()"
             )
+    if not is_tile(a) and not is_tile(b):
+        return _python(t, symbol, a, b)
     if symbol == "@":
         from .operations import matmul
 

@@ -44,6 +44,7 @@ def assign(t: Translator, frame: Frame, target: ast.expr, value: object) -> None
         if is_tile(value) and not value.name:
             value.name = target.id
         frame.variables[target.id] = value
+        frame.set_at[target.id] = target
         return
     t.at(frame, target)
     if isinstance(target, ast.Tuple | ast.List):
