@@ -57,7 +57,6 @@ class PinnedPool:
         self._lock = threading.Lock()
         self._free: dict[int, list[int]] = {}
         self._returned: deque[tuple[int, int]] = deque()
-        self._bases: list[int] = []
         self.reserved_bytes = 0
 
     @staticmethod
@@ -84,11 +83,24 @@ class PinnedPool:
         slab = max(capacity, SLAB_BYTES)
         base = self._driver.pinned_alloc(slab)  # outside the lock, which event loops take
         with self._lock:
-            self._bases.append(base)
             self.reserved_bytes += slab
             blocks = self._free.setdefault(capacity, [])
             blocks.extend(range(base, base + slab, capacity))
             return PinnedBlock(self, blocks.pop(), capacity)
+
+    def trim(self) -> None:
+        """Give cached blocks back to the driver, except small ones, which share slabs. Slow."""
+        with self._lock:
+            self._collect()
+            released = [
+                (capacity, self._free[capacity].pop())
+                for capacity in self._free
+                if capacity >= SLAB_BYTES
+                for _ in range(len(self._free[capacity]))
+            ]
+            self.reserved_bytes -= sum(capacity for capacity, _ in released)
+        for _, address in released:
+            self._driver.pinned_free(address)
 
     def _collect(self) -> None:
         returned = self._returned

@@ -122,6 +122,7 @@ class Device:
         self._pool_lock = threading.RLock()
         self._streams: list[Stream] = []
         self._exchange: Stream | None = None
+        self._reclaim: Stream | None = None
         self._outside: WeakSet[Buffer] = WeakSet()
         self._events: list[EventHandle] = []
         self._notes: deque[FreeNote] = deque()
@@ -286,15 +287,14 @@ class Device:
                     stream = self._exchange = self.create_stream(name="exchange")
         return stream
 
-    def _any_stream(self) -> Stream:
-        """Lock held. An open stream of our own."""
-        for stream in self._streams:
-            if not stream._borrowed:
-                return stream
-        from ._stream import Stream
+    def _reclaim_stream(self) -> Stream:
+        """Lock held. The stream that frees memory which several streams used; no work runs on it."""
+        stream = self._reclaim
+        if stream is None or stream._closed:
+            from ._stream import Stream
 
-        stream = Stream._make(self, self.driver.stream_create(0), 0, "spare")
-        self._streams.append(stream)
+            stream = self._reclaim = Stream._make(self, self.driver.stream_create(0), 0, "reclaim")
+            self._streams.append(stream)
         return stream
 
     @property
@@ -320,16 +320,22 @@ class Device:
         Raises what failed since the last look.
         """
         first: BaseException | None = None
-        for stream in list(self._streams):
+        streams = [s for s in list(self._streams) if s is not self._reclaim]
+        for stream in streams:
             try:
                 submission = stream._submit()
                 if submission is not None:
-                    submission.synchronize()
+                    submission.block()
+                    submission.raise_unreported()
             except DeviceLostError:
                 raise
             except Exception as error:
                 first = first or error
         self.collect()
+        if self._reclaim is not None:
+            submission = self._reclaim._submit()
+            if submission is not None:
+                submission.block()  # what other streams handed on to it, they have reported
         if first is not None:
             raise first
 
@@ -386,9 +392,11 @@ class Device:
             self._collect()
 
     def trim(self) -> None:
-        """Give cached memory back to the system."""
+        """Give cached memory back to the system, pinned memory too. Slow."""
         self.collect()
         self.driver.pool_trim(0)
+        if self._pinned is not None:
+            self._pinned.trim()
 
     def _collect(self) -> None:
         """Lock held, context bound."""
@@ -399,10 +407,13 @@ class Device:
         while notes:
             note = notes.popleft()
             usage = note.usage
-            stream: Stream | None = self._exchange if usage.lent else usage.read_stream or usage.write_stream
+            uses = list(usage.uses())
+            stream: Stream | None = self._exchange if usage.lent else uses[0][0] if len(uses) == 1 else None
             if stream is None or stream._closed or stream._borrowed or stream.device is not self:
-                stream = self._any_stream()
-            for source, number in usage.uses():
+                # Memory that several streams used: waiting on a stream of work would hand on to it what failed on
+                # the others.
+                stream = self._reclaim_stream()
+            for source, number in uses:
                 stream._wait_for(source, number)
             if note.owner is not None:
                 stream._retained.append(note.owner)

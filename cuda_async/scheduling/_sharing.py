@@ -220,7 +220,7 @@ def adopt(device: Device, buffer: Buffer, stream: Stream | None = None) -> None:
         sharing = [b for b in sharers if b.address < end and start < b.address + b.size_bytes]
         usages = list({id(b.usage): b.usage for b in sharing}.values())
         if stream is None and len(usages) > 1:
-            stream = device._any_stream()
+            stream = device._reclaim_stream()
         if stream is not None:
             merged = buffer.usage
             for usage in usages:

@@ -118,7 +118,8 @@ class Stream:
         """Block this thread until everything enqueued so far is done; raises what failed since the last look."""
         submission = self._submit(theirs=True)
         if submission is not None:
-            submission.synchronize()
+            submission.block()
+            submission.raise_unreported()
 
     @property
     def is_done(self) -> bool:

@@ -31,10 +31,20 @@ class Submission:
 
     Attributes:
         done: the device is past it, or it failed.
-        error: what the device reported for it, or None.
+        error: what the device reported for it, or None. reported: somebody has had it.
     """
 
-    __slots__ = ("callbacks", "done", "error", "event", "number", "retained", "sleepers", "stream")
+    __slots__ = (
+        "callbacks",
+        "done",
+        "error",
+        "event",
+        "number",
+        "reported",
+        "retained",
+        "sleepers",
+        "stream",
+    )
 
     def __init__(self, stream: Stream, number: int, event: EventHandle, retained: list[Any]) -> None:
         self.stream = stream
@@ -43,6 +53,7 @@ class Submission:
         self.retained = retained
         self.done = False
         self.error: BaseException | None = None
+        self.reported = False
         self.callbacks: list[Callable[[], None]] | None = None
         self.sleepers = 0
 
@@ -62,6 +73,11 @@ class Submission:
 
     def synchronize(self) -> None:
         """Block this thread until done; raises the submission's error."""
+        self.block()
+        self.raise_error()
+
+    def block(self) -> None:
+        """Block this thread until done or failed."""
         if not self.poll():
             device = self.stream.device
             with device._lock:
@@ -76,7 +92,6 @@ class Submission:
                     pass
                 self.poll()
                 self._wake_up()
-        self.raise_error()
 
     def _wake_up(self) -> None:
         """The sleeping thread is back: the event may be reused once the submission is done."""
@@ -89,7 +104,13 @@ class Submission:
     def raise_error(self) -> None:
         """Raise what the device reported, if anything."""
         if self.error is not None:
+            self.reported = True
             raise self.error
+
+    def raise_unreported(self) -> None:
+        """Raise what the device reported, if nobody has had it yet or the device is lost."""
+        if not self.reported or isinstance(self.error, DeviceLostError):
+            self.raise_error()
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Call `callback` once, from some thread, when done; False (and no call) when that is so already."""

@@ -162,3 +162,40 @@ with ca.use_device("{device}"):
 """
     done = run(code)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_trim_gives_pinned_memory_back(device):
+    device.trim()
+    before = device.memory_stats().pinned_bytes
+    array = ca.zeros(1 << 20).to_host().sync()
+    assert device.memory_stats().pinned_bytes >= before + array.nbytes
+    del array
+    device.synchronize()
+    device.trim()
+    assert device.memory_stats().pinned_bytes <= before + (1 << 20)
+
+
+def test_freeing_hands_no_failure_on(host):
+    """Memory that a failed stream used is freed without failing what runs next."""
+    from cuda_async.driver import FunctionInfo, HostImage
+
+    class Fails:
+        info = FunctionInfo(name="fails", parameters=(), max_threads_per_block=1)
+
+        def start(self, launch):
+            raise ValueError("on purpose")
+            yield
+
+    image = ca.Module.from_host_image(HostImage(functions={"fails": Fails()}))
+    bad, good = host.create_stream(), host.create_stream()
+    tensor = ca.zeros(1000).schedule(ca.SingleStream(good)).sync()
+    function = image.function("fails")
+    function.load(host)
+    failed = function.launch(1, 1, uses=[ca.read(tensor)]).start(ca.SingleStream(bad))
+    del tensor
+    for _ in range(5):
+        assert float(ca.ones(8).to_host().schedule(ca.SingleStream(good)).sync().sum()) == 8.0
+    with pytest.raises(ca.CudaAsyncError, match="fails"):
+        failed.sync()
+    host.collect()
+    host.synchronize()
