@@ -156,20 +156,30 @@ def _permute(picks: Picks) -> Operation:
     table = None if mode is None else np.array(_PERMUTATIONS[mode], dtype=np.uint32)
 
     def constant(a: Array, b: Array, selector: int) -> Array:
-        total: Array | None = None
-        byte: Array
+        # Bytes that move by the same distance move together.
+        masks: dict[tuple[bool, int], int] = {}
+        signs: list[tuple[Array, int, int]] = []
         for place in range(4):
             digit = selector >> (4 * place)
-            source, at = (b if digit & 4 else a), 8 * (digit & 3)
+            at = 8 * (digit & 3)
             if digit & 8:
-                sign: Array = (source << (24 - at)).view(np.int32) >> 31
-                byte = sign.view(np.uint32) & (0xFF << 8 * place)
+                signs.append((b if digit & 4 else a, 24 - at, 0xFF << 8 * place))
             else:
-                move = 8 * place - at
-                moved = source << move if move > 0 else source >> -move if move else source
-                byte = moved & (0xFF << 8 * place)
-            total = byte if total is None else total | byte
-        assert total is not None
+                key = (bool(digit & 4), 8 * place - at)
+                masks[key] = masks.get(key, 0) | 0xFF << 8 * place
+        pieces: list[Array] = []
+        for (second, move), mask in masks.items():
+            source = b if second else a
+            if move:
+                source = source << move if move > 0 else source >> -move
+            present = 0xFFFFFFFF << move & 0xFFFFFFFF if move >= 0 else 0xFFFFFFFF >> -move
+            pieces.append(source if mask == present else source & mask)
+        for source, up, mask in signs:
+            spread: Array = (source << up).view(np.int32) >> 31
+            pieces.append(spread.view(np.uint32) & mask)
+        total = pieces[0]
+        for piece in pieces[1:]:
+            total = total | piece
         return total
 
     def general(a: Array, b: Array, selector: Array) -> Array:
@@ -194,17 +204,32 @@ def _permute(picks: Picks) -> Operation:
 
 
 def _extract(picks: Picks) -> Operation:
-    """bfe: `len` bits from `pos`, extended by zeros or by the field's (or register's) top bit."""
+    """bfe: `len` bits from `pos`, extended by zeros or by the field's (or register's) top bit.
+
+    The field moves to the top and then down; what is beyond the register shifts in as zero or sign.
+    """
     ptx_type = picks["type"]
     bits, dtype, value = type_bits(ptx_type), bits_dtype(ptx_type), value_dtype(ptx_type)
-    word = dtype.type
+    word, signed = dtype.type, is_signed(ptx_type)
+
+    def constant(a: Array, at: int, length: int) -> Array:
+        end = min(at + length, bits)
+        start = min(at, bits - 1 if signed else end)
+        if length == 0:
+            return np.zeros_like(a)
+        if signed:
+            end = max(end, start + 1)
+        top: Array = (a << (bits - end)).view(value)
+        field: Array = top >> (bits - (end - start))
+        return field.view(dtype)
 
     def run(a: Array, b: Array, c: Array) -> tuple[Array, ...]:
+        if b.size == 1 and c.size == 1:
+            return (constant(a, int(b[0]) & 0xFF, int(c[0]) & 0xFF),)
         at = (b & np.uint32(0xFF)).astype(dtype)
         length = (c & np.uint32(0xFF)).astype(dtype)
-        # Move the field to the top, then down: what is beyond the register shifts in as zero or sign.
         end = np.minimum(at + length, word(bits))
-        if is_signed(ptx_type):
+        if signed:
             start = np.minimum(at, word(bits - 1))
             end = np.maximum(end, start + word(1))
             top = (a << (word(bits) - end)).view(value)
@@ -220,8 +245,14 @@ def _insert(picks: Picks) -> Operation:
     """bfi: the low `len` bits of a over those of b from `pos` on."""
     dtype = bits_dtype(picks["type"])
     bits, word = type_bits(picks["type"]), dtype.type
+    ones = (1 << bits) - 1
 
     def run(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, ...]:
+        if c.size == 1 and d.size == 1:
+            place = int(c[0]) & 0xFF
+            field = ((1 << (int(d[0]) & 0xFF)) - 1) << place & ones
+            # Beyond the register the field is empty, whatever a shifts to.
+            return ((b & word(ones ^ field)) | ((a << word(place)) & word(field)),)
         at = (c & np.uint32(0xFF)).astype(dtype)
         length = np.minimum(d & np.uint32(0xFF), np.uint32(bits)).astype(dtype)
         mask = ~(~word(0) << length) << at

@@ -24,7 +24,7 @@ from ._semantics_forms import (
     type_bits,
     value_dtype,
 )
-from ._semantics_half import HALVES, f32_to_bf16, f32_to_f16
+from ._semantics_half import HALVES, f32_to_bf16, f32_to_f16, f64_to_f16
 from ._semantics_rounding import narrow, narrow_odd
 from ._semantics_softfloat import FORMATS, narrow_exact, round_pack
 from ._semantics_values import flush_f32, pack_f32
@@ -56,7 +56,7 @@ def to_bits(values: Array, ptx_type: str, mode: str) -> Array:
     if ptx_type == "f32":
         return pack_f32(narrow(values, np.float32, mode))
     if ptx_type == "f16" and mode == "rn":
-        return f32_to_f16(values)
+        return f64_to_f16(values)
     if ptx_type == "bf16" and mode == "rn":
         return f32_to_bf16(narrow_odd(values))
     return narrow_exact(values, FORMATS[ptx_type], mode).astype(bits_dtype(ptx_type))

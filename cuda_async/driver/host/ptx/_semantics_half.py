@@ -19,7 +19,7 @@ from ._semantics_forms import Array, Form, LaneFunction, Operation, Picks, form
 from ._semantics_rounding import add_f32, fma_f32, narrow_odd, odd_sum
 from ._semantics_values import bf16_to_f32, f16_to_f32, halves
 
-__all__ = ["FORMS", "HALVES", "Half", "f32_to_bf16", "f32_to_f16"]
+__all__ = ["FORMS", "HALVES", "Half", "f32_to_bf16", "f32_to_f16", "f64_to_f16", "round_to_bf16"]
 
 _NAN16 = np.uint16(0x7FFF)
 _SIGN16 = np.uint16(0x8000)
@@ -27,7 +27,7 @@ _MAGNITUDE16 = np.uint16(0x7FFF)
 
 
 def f32_to_f16(values: Array) -> Array:
-    """f32 or f64 values to f16 bits, to nearest; NaN becomes canonical."""
+    """f32 values to f16 bits, to nearest; NaN becomes canonical."""
     bits: Array = values.astype(np.float16).view(np.uint16)
     nan = values != values
     if np.count_nonzero(nan):
@@ -35,14 +35,37 @@ def f32_to_f16(values: Array) -> Array:
     return bits
 
 
-def f32_to_bf16(values: Array) -> Array:
-    """f32 values to bf16 bits, to nearest; NaN becomes canonical.
+def f64_to_f16(values: Array) -> Array:
+    """f64 values to f16 bits, to nearest; NaN becomes canonical.
+
+    NumPy converts f64 one by one in software, f32 in hardware. Rounding to f32 first goes wrong only where
+    that yields a tie of f16 from something else; those few are done again.
+    """
+    near: Array = values.astype(np.float32)
+    pattern = near.view(np.uint32)
+    tie = (pattern & np.uint32(0x1FFF)) == np.uint32(0x1000)
+    subnormal = (pattern << np.uint32(1)) < np.uint32(0x38800000 << 1)
+    doubtful = (tie | subnormal) & (near != values)
+    bits = f32_to_f16(near)
+    if np.count_nonzero(doubtful):
+        again = np.flatnonzero(doubtful)
+        bits[again] = f32_to_f16(values[again])
+    return bits
+
+
+def round_to_bf16(values: Array) -> Array:
+    """Bits of f32 values rounded to nearest at 16 bits: the upper half is the bf16. Not for NaN.
 
     Adding just under half of the last place, plus the last bit kept, carries exactly when rounding up.
     """
     bits: Array = values.view(np.uint32)
-    rounded: Array = bits + (((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF))
-    result = (rounded >> np.uint32(16)).astype(np.uint16)
+    rounded: Array = ((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF)
+    return np.add(rounded, bits, out=rounded)
+
+
+def f32_to_bf16(values: Array) -> Array:
+    """f32 values to bf16 bits, to nearest; NaN becomes canonical."""
+    result = (round_to_bf16(values) >> np.uint32(16)).astype(np.uint16)
     nan = values != values
     if np.count_nonzero(nan):
         result[nan] = _NAN16
@@ -55,7 +78,15 @@ def _fma_f16(a: Array, b: Array, c: Array) -> Array:
 
 
 def _fma_bf16(a: Array, b: Array, c: Array) -> Array:
-    return narrow_odd(odd_sum(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)))
+    """To nearest in f32, but to odd where that is a tie of bf16 and may not be one."""
+    product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
+    result: Array = (product + addend).astype(np.float32)
+    tie = (result.view(np.uint32) & np.uint32(0xFFFF)) == np.uint32(0x8000)
+    if np.count_nonzero(tie):
+        again = np.flatnonzero(tie)
+        parts = [v[again] if v.size > 1 else v for v in (product, addend)]
+        result[again] = narrow_odd(odd_sum(*parts))
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +95,9 @@ class Half:
 
     Attributes:
         to_f32: bits to f32 values.
-        from_f32: f32 (for f16 also f64) values to bits, to nearest.
-        fma: a * b + c of f32 values that hold halves, wide enough to be rounded by `from_f32`.
+        from_f32: f32 values to bits, to nearest.
+        fma: a * b + c of f32 values that hold halves, to be rounded by `from_sum`.
+        from_sum: what `fma` gives to bits, to nearest.
         exponent_mask: bits of infinity.
         one: bits of 1.
     """
@@ -73,13 +105,14 @@ class Half:
     to_f32: Callable[[Array], Array]
     from_f32: Callable[[Array], Array]
     fma: Callable[[Array, Array, Array], Array]
+    from_sum: Callable[[Array], Array]
     exponent_mask: int
     one: int
 
 
 HALVES: dict[str, Half] = {
-    "f16": Half(f16_to_f32, f32_to_f16, _fma_f16, 0x7C00, 0x3C00),
-    "bf16": Half(bf16_to_f32, f32_to_bf16, _fma_bf16, 0x7F80, 0x3F80),
+    "f16": Half(f16_to_f32, f32_to_f16, _fma_f16, f64_to_f16, 0x7C00, 0x3C00),
+    "bf16": Half(bf16_to_f32, f32_to_bf16, _fma_bf16, f32_to_bf16, 0x7F80, 0x3F80),
 }
 
 
@@ -154,12 +187,12 @@ _OUT_OF_BOUNDS = np.uint16(0x7FF7)
 
 def _fused(picks: Picks) -> Operation:
     half = _half_of(picks["type"])
-    to_f32, from_f32, fma = half.to_f32, half.from_f32, half.fma
+    to_f32, fma, from_sum = half.to_f32, half.fma, half.from_sum
     flush, out_of_bounds = "ftz" in picks, "oob" in picks
 
     def run(a: Array, b: Array, c: Array) -> tuple[Array, ...]:
         wide = fma(to_f32(a), to_f32(b), to_f32(c))
-        result = from_f32(_flush_exact(wide) if flush else wide)
+        result = from_sum(_flush_exact(wide) if flush else wide)
         if out_of_bounds:
             outside = ((a & _MAGNITUDE16) == _OUT_OF_BOUNDS) | ((b & _MAGNITUDE16) == _OUT_OF_BOUNDS)
             result = np.where(outside, np.uint16(0), result)
@@ -201,7 +234,7 @@ def _approximation(picks: Picks) -> Operation:
         return _finish(
             lambda a: (f32_to_bf16(narrow_odd(function(bf16_to_f32(a).astype(np.float64)))),), picks, 1
         )
-    return _finish(lambda a: (f32_to_f16(function(half.to_f32(a).astype(np.float64))),), picks, 1)
+    return _finish(lambda a: (f64_to_f16(function(half.to_f32(a).astype(np.float64))),), picks, 1)
 
 
 def _mixed_add(picks: Picks) -> Operation:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ._semantics_convert import finite_bits, to_f64
 from ._semantics_forms import Array, Form, Operation, Picks, bits_dtype, form
-from ._semantics_half import HALVES, f32_to_bf16, f32_to_f16
+from ._semantics_half import HALVES, f32_to_bf16, f32_to_f16, round_to_bf16
 from ._semantics_integer import saturate_to
 from ._semantics_softfloat import FORMATS, Format, narrow_exact
 from ._semantics_values import bf16_to_f32, f16_to_f32
@@ -56,12 +56,17 @@ def _to_two_halves(picks: Picks) -> Operation:
     types = ("f32", "f32") if mode != "rs" else ("f32", "f32", "b32")
     random_bits = 13 if name == "f16" else 16
     narrower = _narrower(name, mode, relu, finite, random_bits)
-    direct = f32_to_f16 if name == "f16" else f32_to_bf16
     mask = np.uint32((1 << random_bits) - 1)
 
-    def nearest(a: Array, b: Array) -> tuple[Array, ...]:
-        high, low = direct(a.view(np.float32)), direct(b.view(np.float32))
+    def nearest_f16(a: Array, b: Array) -> tuple[Array, ...]:
+        high, low = f32_to_f16(a.view(np.float32)), f32_to_f16(b.view(np.float32))
         return ((high.astype(np.uint32) << np.uint32(16)) | low,)
+
+    def nearest_bf16(a: Array, b: Array) -> tuple[Array, ...]:
+        x, y = a.view(np.float32), b.view(np.float32)
+        if np.count_nonzero(x != x) or np.count_nonzero(y != y):
+            return ((f32_to_bf16(x).astype(np.uint32) << np.uint32(16)) | f32_to_bf16(y),)
+        return ((round_to_bf16(x) & np.uint32(0xFFFF0000)) | (round_to_bf16(y) >> np.uint32(16)),)
 
     def run(a: Array, b: Array, *random: Array) -> tuple[Array, ...]:
         extra = [(r >> np.uint32(16) & mask, r & mask) for r in random]
@@ -69,6 +74,7 @@ def _to_two_halves(picks: Picks) -> Operation:
         low = narrower(to_f64(b, "f32"), *[e[1] for e in extra])
         return (((high << np.uint64(16)) | low).astype(np.uint32),)
 
+    nearest = nearest_f16 if name == "f16" else nearest_bf16
     return Operation(nearest if mode == "rn" and not relu and not finite else run, types, (picks["dtype"],))
 
 

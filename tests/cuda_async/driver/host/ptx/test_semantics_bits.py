@@ -166,8 +166,10 @@ def test_extract_follows_the_manual(ptx_type: str) -> None:
             ((a >> (at + i) & 1) if i < length and at + i <= top else sign) << i for i in range(top + 1)
         )
 
-    operands = [words(ptx_type, 0), counts(large=False), np.roll(counts(large=False), 3)]
-    check("bfe", (ptx_type,), operands, extracted)
+    a, at, length = words(ptx_type, 0), counts(large=False), np.roll(counts(large=False), 3)
+    check("bfe", (ptx_type,), [a, at, length], extracted)
+    for i in range(60):  # the same position for all lanes
+        check("bfe", (ptx_type,), [a, at[i : i + 1], length[i : i + 1]], extracted)
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -179,8 +181,10 @@ def test_insert_follows_the_manual(bits: int) -> None:
         return b
 
     name = f"b{bits}"
-    operands = [words(name, 0), words(name, 1), counts(large=False), np.roll(counts(large=False), 3)]
-    check("bfi", (name,), operands, inserted)
+    a, b, at, length = words(name, 0), words(name, 1), counts(large=False), np.roll(counts(large=False), 3)
+    check("bfi", (name,), [a, b, at, length], inserted)
+    for i in range(60):  # the same position for all lanes
+        check("bfi", (name,), [a, b, at[i : i + 1], length[i : i + 1]], inserted)
 
 
 @pytest.mark.parametrize("bits", [32, 64])
