@@ -34,15 +34,18 @@ def as_shape(shape: object) -> Shape:
         TypeError: a dimension is no integer. ValueError: negative, or more than 2**62 elements.
     """
     dims: Sequence[object]
-    if isinstance(shape, (int,)) or hasattr(shape, "__index__"):
+    if isinstance(shape, int):
         dims = (shape,)
     elif isinstance(shape, (str, bytes)):
         raise TypeError(f"a shape is an int or a sequence of ints, got {shape!r}")
     else:
         try:
+            # Arrays with axes have __index__ too, so being iterable comes first.
             dims = tuple(shape)  # type: ignore[arg-type]  # any object is tried
         except TypeError:
-            raise TypeError(f"a shape is an int or a sequence of ints, got {shape!r}") from None
+            if not hasattr(shape, "__index__"):
+                raise TypeError(f"a shape is an int or a sequence of ints, got {shape!r}") from None
+            dims = (shape,)
     result = []
     for axis, dim in enumerate(dims):
         try:
@@ -58,7 +61,7 @@ def as_shape(shape: object) -> Shape:
 
 
 def contiguous_strides(shape: Shape) -> Shape:
-    """Row-major strides; zero-sized axes count as 1, as in NumPy."""
+    """Row-major strides; zero-sized axes count as 1."""
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * max(1, shape[axis + 1])
@@ -200,12 +203,15 @@ def index_view(shape: Shape, strides: Shape, key: object) -> tuple[int, Shape, S
             new_shape.append(count)
             new_strides.append(stride * step)
         else:
-            if isinstance(item, bool) or not hasattr(item, "__index__"):
+            try:
+                if isinstance(item, bool):
+                    raise TypeError
+                position = operator.index(item)  # type: ignore[arg-type]  # any object is tried
+            except TypeError:
                 raise TypeError(
                     f"index {item!r} on axis {axis}: tensors take ints, slices, ... and None; "
                     "gather other elements with a kernel"
-                )
-            position = operator.index(item)  # type: ignore[arg-type]  # it has __index__
+                ) from None
             if not -size <= position < size:
                 raise IndexError(f"index {position} is out of bounds for axis {axis} with size {size}")
             offset += (position + size if position < 0 else position) * stride

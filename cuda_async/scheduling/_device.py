@@ -418,6 +418,7 @@ class Device:
             if note.owner is not None:
                 stream._retained.append(note.owner)
                 stream._dirty = True
+                stream._record()
                 continue
             if usage.lent is not None:
                 try:

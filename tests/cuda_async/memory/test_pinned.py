@@ -1,0 +1,89 @@
+"""The cache of page-locked staging memory."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from cuda_async.memory import PinnedPool
+from cuda_async.memory._pinned import SLAB_BYTES, SMALLEST_BYTES
+
+
+@pytest.fixture
+def pool(stepped):
+    return PinnedPool(stepped[1])
+
+
+@pytest.mark.parametrize(
+    ("size", "capacity"),
+    [(0, SMALLEST_BYTES), (1, 4096), (4096, 4096), (4097, 8192), (2**20, 2**20), (2**20 + 1, 2**21)],
+)
+def test_capacity_is_the_next_power_of_two(pool, size, capacity):
+    assert pool.capacity_for(size) == capacity
+    assert pool.take(size).capacity_bytes == capacity
+
+
+def test_small_blocks_share_one_driver_call(stepped, pool):
+    _, controls = stepped
+    blocks = [pool.take(5000) for _ in range(SLAB_BYTES // 8192)]
+    assert controls.calls["pinned_alloc"] == 1
+    assert pool.reserved_bytes == SLAB_BYTES
+    ranges = sorted((b.address, b.address + b.capacity_bytes) for b in blocks)
+    assert all(end <= start for (_, end), (start, _) in zip(ranges, ranges[1:], strict=False))
+    pool.take(5000)
+    assert controls.calls["pinned_alloc"] == 2
+
+
+def test_dropped_block_is_reused(stepped, pool):
+    _, controls = stepped
+    assert pool.take_cached(100) is None
+    block = pool.take(1 << 21)
+    address = block.address
+    assert pool.take_cached(1 << 21) is None
+    del block
+    again = pool.take_cached(1 << 21)
+    assert again is not None
+    assert again.address == address
+    assert controls.calls["pinned_alloc"] == 1
+
+
+def test_array_keeps_its_block(pool):
+    block = pool.take(4 * 12)
+    address = block.address
+    array = block.array((3, 4), np.dtype(np.int32))
+    del block
+    view = array[1]
+    del array
+    taken = [pool.take(48) for _ in range(SLAB_BYTES // SMALLEST_BYTES)]
+    assert address not in [b.address for b in taken]
+    del view
+    assert pool.take_cached(48).address == address
+
+
+def test_array_without_elements(pool):
+    assert pool.take(0).array((0, 3), np.dtype(np.int32)).shape == (0, 3)
+
+
+def test_cached_blocks_can_be_had_while_the_driver_allocates(stepped, pool):
+    """An event loop's thread takes cached blocks; a worker's slow allocation must not hold it up."""
+    _, controls = stepped
+    pool.take(100)  # and dropped at once
+    allocating, go_on = threading.Event(), threading.Event()
+    allocate = controls.pinned_alloc
+
+    def slow(size_bytes):
+        allocating.set()
+        assert go_on.wait(30)
+        return allocate(size_bytes)
+
+    controls.pinned_alloc = slow
+    worker = threading.Thread(target=pool.take, args=(1 << 22,))
+    worker.start()
+    try:
+        assert allocating.wait(30)
+        assert pool.take_cached(100) is not None
+    finally:
+        go_on.set()
+        worker.join()
