@@ -408,7 +408,10 @@ class Device:
             note = notes.popleft()
             usage = note.usage
             uses = list(usage.uses())
-            stream: Stream | None = self._exchange if usage.lent else uses[0][0] if len(uses) == 1 else None
+            streams = {source for source, _ in uses}
+            stream: Stream | None = (
+                self._exchange if usage.lent else streams.pop() if len(streams) == 1 else None
+            )
             if stream is None or stream._closed or stream._borrowed or stream.device is not self:
                 # Memory that several streams used: waiting on a stream of work would hand on to it what failed on
                 # the others.

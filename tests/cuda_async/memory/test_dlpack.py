@@ -32,7 +32,9 @@ NUMPY_KNOWS = [name for name in CODES if not name.startswith(("bfloat", "float8"
 SHAPES = [(), (1,), (7,), (2, 3), (2, 1, 4), (0,), (0, 3), (3, 0)]
 
 api = ctypes.pythonapi
-get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", api))
+get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", api)
+)
 get_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", api))
 new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", api)
@@ -246,7 +248,7 @@ def test_consumer_that_refuses_keeps_its_own_error(name):
     """The capsule dies while NumPy's exception is in flight."""
     before = used_bytes()
     t = ca.zeros((4,), name).sync()
-    with pytest.raises(BufferError, match="dtype"):
+    with pytest.raises((BufferError, RuntimeError), match="dtype"):  # NumPy before 2.5: RuntimeError
         np.from_dlpack(t)
     del t
     assert used_bytes() == before
@@ -452,7 +454,9 @@ def test_explicit_free_waits_for_work_in_flight():
 )
 def test_unknown_type_is_named(changes, described):
     producer = Producer(np.zeros(4, np.float32), **changes)
-    with pytest.raises(TypeError, match=rf"{described} is not supported; these are, with 1 lane: bool, int8,.*float8_e5m2"):
+    with pytest.raises(
+        TypeError, match=rf"{described} is not supported; these are, with 1 lane: bool, int8,.*float8_e5m2"
+    ):
         ca.from_dlpack(producer)
     assert get_name(producer.capsule) == b"dltensor_versioned", "it is still its owner's to delete"
 
@@ -480,7 +484,16 @@ def test_unknown_numpy_type_is_named():
         (lambda: np.zeros(3, "i4,i8")["f1"], BufferError, "are not whole elements of int64"),
         (lambda: np.zeros(3, ">f4"), TypeError, "byte order"),
     ],
-    ids=["list", "capsule", "device", "version", "misaligned", "numpy misaligned", "numpy field", "byte order"],
+    ids=[
+        "list",
+        "capsule",
+        "device",
+        "version",
+        "misaligned",
+        "numpy misaligned",
+        "numpy field",
+        "byte order",
+    ],
 )
 def test_import_refuses(make, error, message):
     with pytest.raises(error, match=message):
@@ -533,9 +546,15 @@ def test_our_own_tensor_gives_a_view():
 def test_read_only_memory_is_read_and_not_written():
     array = np.arange(4, dtype=np.float32)
     array.flags.writeable = False
-    for t in (ca.from_dlpack(array), ca.from_dlpack(Through(array)), ca.from_dlpack(Producer(array, flags=1))):
+    for t in (
+        ca.from_dlpack(array),
+        ca.from_dlpack(Through(array)),
+        ca.from_dlpack(Producer(array, flags=1)),
+    ):
         assert t.to_host().sync().tolist() == [0, 1, 2, 3]
-        with pytest.raises(ValueError, match=r"read-only memory of another library.*copy it first with ca\.copy"):
+        with pytest.raises(
+            ValueError, match=r"read-only memory of another library.*copy it first with ca\.copy"
+        ):
             ca.fill(t, 1).sync()
         assert ca.fill(ca.copy(t).sync(), 1).to_host().sync().tolist() == [1, 1, 1, 1]
     assert array.tolist() == [0, 1, 2, 3]

@@ -53,7 +53,9 @@ def test_other_spellings(given_type, name):
     ids=repr,
 )
 def test_other_types_are_refused(given_type):
-    with pytest.raises(TypeError, match=r"not a supported element type; these are: bool, int8, .*float8_e5m2"):
+    with pytest.raises(
+        TypeError, match=r"not a supported element type; these are: bool, int8, .*float8_e5m2"
+    ):
         as_dtype(given_type)
 
 

@@ -117,7 +117,9 @@ def test_reshape_refuses(shape, new, message):
 @given(st.data(), views())
 def test_permuted_is_numpys(data, base_and_view):
     base, view = base_and_view
-    axes = data.draw(st.permutations([a - data.draw(st.sampled_from([0, view.ndim])) for a in range(view.ndim)]))
+    axes = data.draw(
+        st.permutations([a - data.draw(st.sampled_from([0, view.ndim])) for a in range(view.ndim)])
+    )
     assert permuted(*layout_of(view), axes) == layout_of(view.transpose(axes))
 
 

@@ -164,7 +164,10 @@ def test_reinterpret_shows_the_same_bytes():
     ("change", "message"),
     [
         (lambda t: t[:, ::2].reinterpret("int16"), "needs a contiguous tensor, got strides"),
-        (lambda t: t.reshape(8, 3).reinterpret("int16"), "last axis holds 3 bytes, which is no multiple of int16's 2"),
+        (
+            lambda t: t.reshape(8, 3).reinterpret("int16"),
+            "last axis holds 3 bytes, which is no multiple of int16's 2",
+        ),
         (lambda t: t[0, 0].reinterpret("int16"), "without axes cannot change from int8 to int16"),
         (lambda t: t.reshape(24)[1:5].reinterpret("int32"), "not aligned for int32"),
     ],
