@@ -79,46 +79,61 @@ _nodes: dict[types.CodeType, FunctionNode] = {}
 def _parse(function: types.FunctionType) -> FunctionNode:
     code = function.__code__
     lines = linecache.getlines(code.co_filename, function.__globals__)
-    first = code.co_firstlineno
-    if not lines or first > len(lines):
+    if not lines or code.co_firstlineno > len(lines):
         raise KernelSourceError(
             f"the source of {function.__name__}, defined in {code.co_filename}, is not available, and tile "
             "kernels are compiled from their source; define it in a file or a notebook cell, or register the "
             "text before exec: linecache.cache[name] = (len(text), None, text.splitlines(True), name), with "
             "compile(text, name, 'exec')"
         )
+    is_lambda = function.__name__ == "<lambda>"
+    node = _find_lambda(code, lines) if is_lambda else _find_function(code, lines)
+    if node is None:
+        raise KernelSourceError(
+            f"the text at {code.co_filename}:{code.co_firstlineno} is not the definition of {function.__name__}: the "
+            "file has changed since it was loaded, so start Python again"
+        )
+    return node
+
+
+def _parameters(node: FunctionNode) -> tuple[str, ...]:
+    arguments = node.args
+    return tuple([a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)])
+
+
+def _find_function(code: types.CodeType, lines: list[str]) -> ast.FunctionDef | None:
+    """The `def` at a code object's first line; only its own lines are parsed."""
+    first = code.co_firstlineno
     try:
         text = "".join(inspect.getblock(lines[first - 1 :]))
         indented = text[:1].isspace()
         # an indented block is parsed inside of an `if`, so that columns and strings stay as they are
         tree = ast.parse(f"if True:\n{text}" if indented else text)
-    except (SyntaxError, IndentationError, EOFError):
-        tree, indented = ast.Module([], []), False
+    except (SyntaxError, EOFError):
+        return None
     wanted = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    found = [node for node in ast.walk(tree) if _is_function(node, function.__name__, wanted)]
-    if found and isinstance(found[0], ast.FunctionDef):
-        found = found[:1]  # a nested function of the same name and parameters comes later
-    if len(found) != 1:
-        raise KernelSourceError(
-            f"the text at {code.co_filename}:{first} is not the definition of {function.__name__}; "
-            + (
-                "a lambda must stand alone on its line"
-                if function.__name__ == "<lambda>"
-                else "the file has changed since it was loaded: start Python again"
-            )
-        )
-    ast.increment_lineno(found[0], first - (2 if indented else 1))
-    node = found[0]
-    assert isinstance(node, ast.FunctionDef | ast.Lambda)
-    return node
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name and _parameters(node) == wanted:
+            ast.increment_lineno(node, first - (2 if indented else 1))
+            return node
+    return None
 
 
-def _is_function(node: ast.AST, name: str, parameters: tuple[str, ...]) -> bool:
-    if isinstance(node, ast.FunctionDef):
-        if node.name != name:
-            return False
-    elif not isinstance(node, ast.Lambda) or name != "<lambda>":
-        return False
-    arguments = node.args
-    names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
-    return tuple(names) == parameters
+def _find_lambda(code: types.CodeType, lines: list[str]) -> ast.Lambda | None:
+    """The smallest lambda around all places the code's instructions come from; the whole file is parsed."""
+    try:
+        tree = ast.parse("".join(lines))
+    except SyntaxError:
+        return None
+    # places of one line in `ast`'s terms: (line, column in bytes)
+    starts = [(p[0], p[2]) for p in code.co_positions() if None not in p and p[2] != p[3]]
+    wanted = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    best: ast.Lambda | None = None
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Lambda) or _parameters(node) != wanted:
+            continue
+        begin, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+        holds_all = all(begin <= start < end for start in starts)
+        if holds_all and (best is None or begin >= (best.lineno, best.col_offset)):
+            best = node
+    return best
