@@ -316,7 +316,7 @@ def test_tensor_in_flight_is_not_exported():
     device, controls = stepped_device()
     policy = SingleStream(device.create_stream())
     t = ExecutionContext(device, policy.next_stream()).empty((4,), "int32")
-    with pytest.raises(BufferError, match="still being written.*await the operation that writes it first"):
+    with pytest.raises(BufferError, match=r"still being written.*await the operation that writes it first"):
         np.from_dlpack(t)
     controls.advance_all()
     ca.fill(t, 3).start(policy)
@@ -462,7 +462,7 @@ def test_unknown_type_is_named(changes, described):
 
 
 def test_unknown_numpy_type_is_named():
-    with pytest.raises(TypeError, match="complex64.*not a supported element type; these are"):
+    with pytest.raises(TypeError, match=r"complex64.*not a supported element type; these are"):
         ca.from_dlpack(np.zeros(4, np.complex64))
     with pytest.raises(TypeError, match=r"code 5 \(complex\), 64 bits"):
         ca.from_dlpack(Through(np.zeros(4, np.complex64)))

@@ -13,14 +13,11 @@ import cuda_async as ca
 torch = pytest.importorskip("torch", reason="torch is not installed; `make interop` adds it")
 
 TYPES = {
-    "bool": torch.bool,
-    **{
-        name: getattr(torch, name)
-        for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-    },
-    **{name: getattr(torch, name) for name in ("float16", "bfloat16", "float32", "float64")},
-    "float8_e4m3fn": torch.float8_e4m3fn,
-    "float8_e5m2": torch.float8_e5m2,
+    name: getattr(torch, name)
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
+    )
 }
 SHAPES = [(), (5,), (2, 3), (0,), (0, 3), (3, 0)]
 

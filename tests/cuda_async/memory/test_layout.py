@@ -116,7 +116,7 @@ def test_reshape_refuses(shape, new, message):
 
 @given(st.data(), views())
 def test_permuted_is_numpys(data, base_and_view):
-    base, view = base_and_view
+    _, view = base_and_view
     axes = data.draw(
         st.permutations([a - data.draw(st.sampled_from([0, view.ndim])) for a in range(view.ndim)])
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import numpy as np
@@ -31,7 +32,7 @@ def test_small_blocks_share_one_driver_call(stepped, pool):
     assert controls.calls["pinned_alloc"] == 1
     assert pool.reserved_bytes == SLAB_BYTES
     ranges = sorted((b.address, b.address + b.capacity_bytes) for b in blocks)
-    assert all(end <= start for (_, end), (start, _) in zip(ranges, ranges[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
     pool.take(5000)
     assert controls.calls["pinned_alloc"] == 2
 
