@@ -94,6 +94,9 @@ class Launch:
         self._parameter_values: dict[tuple[int, str], Array] = {}
         self.block_values: dict[tuple[str, str], Array] = {}
         self.workspace = 0
+        self._blocks_per_wave = self._choose_blocks_per_wave()
+        self._upcoming = 0
+        self._waves: list[Wave] = []
 
     def parameter(self, offset: int, dtype: np.dtype[Any]) -> Array:
         """A value of the argument block, as a register with one element."""
@@ -104,7 +107,7 @@ class Launch:
             value = self._parameter_values[key] = raw.view(dtype)
         return value
 
-    def _blocks_per_wave(self) -> int:
+    def _choose_blocks_per_wave(self) -> int:
         lanes = _LANES
         per_lane = max(8 * self.program.register_count, self.program.local_bytes, 1)
         lanes = min(lanes, max(_MOST_BYTES // per_lane, 32))
@@ -126,40 +129,46 @@ class Launch:
                 self.memory.release(self.workspace)
 
     def _steps(self) -> Iterator[None]:
-        per_wave = self._blocks_per_wave()
-        upcoming = 0
-        waves: list[Wave] = []
+        if self.cooperative:
+            while self._upcoming < self.blocks:
+                self._add_wave()
+                yield
         turn = 0
         patience = _PATIENCE
-        while upcoming < self.blocks or waves:
+        while self._waves or self._upcoming < self.blocks:
             deadline = perf_counter() + _STEP_SECONDS
-            while perf_counter() < deadline:
-                if not waves or (self.cooperative and upcoming < self.blocks):
-                    if upcoming >= self.blocks:
-                        break
-                    count = min(per_wave, self.blocks - upcoming)
-                    waves.append(Wave(self, upcoming, count))
-                    upcoming += count
-                    if self.cooperative:
-                        continue
-                turn %= len(waves)
-                wave = waves[turn]
-                # NumPy keeps its error state per thread and context: it must not leak out of a step.
+            while True:
+                if not self._waves:
+                    self._add_wave()
+                turn %= len(self._waves)
+                wave = self._waves[turn]
+                before = wave.spins
+                # NumPy's error state belongs to the thread's context: it must not leak out of a step.
                 with np.errstate(all="ignore"):
                     ended = wave.step(deadline)
                 if ended:
-                    waves.remove(wave)
+                    self._waves.remove(wave)
                     patience = _PATIENCE
-                    continue
-                turn += 1
-                waiting = sum(w.spins for w in waves)
-                if waiting > patience and upcoming < self.blocks:
-                    resident = len(waves) * per_wave * self.lanes_per_block
-                    if resident < _MOST_RESIDENT:
-                        count = min(per_wave, self.blocks - upcoming)
-                        waves.append(Wave(self, upcoming, count))
-                        upcoming += count
+                    if not self._waves and self._upcoming >= self.blocks:
+                        return
+                else:
+                    turn += 1
+                    waiting = sum(w.spins for w in self._waves)
+                    if waiting > patience and self._may_add_wave():
+                        self._add_wave()
                         patience = waiting + _PATIENCE
-                if wave.spins and len(waves) == 1 and waiting:
+                    if wave.spins > before and len(self._waves) == 1:
+                        break  # it waits for something outside
+                if perf_counter() >= deadline:
                     break
             yield
+
+    def _add_wave(self) -> None:
+        count = min(self._blocks_per_wave, self.blocks - self._upcoming)
+        self._waves.append(Wave(self, self._upcoming, count))
+        self._upcoming += count
+
+    def _may_add_wave(self) -> bool:
+        """Whether one more wave may keep company to those that wait."""
+        resident = len(self._waves) * self._blocks_per_wave * self.lanes_per_block
+        return self._upcoming < self.blocks and resident < _MOST_RESIDENT

@@ -152,6 +152,7 @@ class LoadedModule:
 
     def function_address(self, function: Function) -> int:
         """The number that stands for a function in memory and registers."""
+        function = function.resolved
         address = self._function_addresses.get(function)
         if address is None:
             address = FUNCTION_WINDOW + 16 * next(_function_numbers)

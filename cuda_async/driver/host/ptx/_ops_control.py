@@ -123,7 +123,7 @@ def _call(t: Translator, instruction: Instruction, following: CodeBlock) -> Fini
     returns = tuple(results)
     callee = call.callee
     if isinstance(callee, Symbol) and isinstance(callee.target, Function):
-        function = callee.target
+        function = callee.target.resolved
         if function.body is None:
             return _builtin(t, instruction, function, arguments, returns, following)
         if len(arguments) != len(function.parameters) or len(returns) > len(function.returns):

@@ -82,6 +82,7 @@ class _ModuleParser(TokenReader):
         bodies: list[BodyParser] = []
         while self.token.kind != "end":
             self._read_top_level(bodies)
+        self._resolve_aliases()
         # Bodies were skipped over at first: they may name what is defined after them.
         for body in bodies:
             body.parse()
@@ -450,14 +451,20 @@ class _ModuleParser(TokenReader):
 
     # ------------------------------------------------------------------------------ names
 
-    def _resolve(self) -> None:
-        functions, variables = self.module.functions, self.module.variables
-        for alias, target, token in self._aliases:
+    def _resolve_aliases(self) -> None:
+        functions = self.module.functions
+        for name, target, token in self._aliases:
             known = functions.get(target)
-            if known is None:
-                self.fail(f".alias of {target!r}, which is not a function here", token)
-            functions[alias] = known
-        for variable in variables.values():
+            if known is None or name == target:
+                self.fail(f".alias of {target!r}, which is not another function here", token)
+            alias = functions.get(name)
+            if alias is None:
+                functions[name] = known
+            else:
+                alias.alias = known
+
+    def _resolve(self) -> None:
+        for variable in self.module.variables.values():
             variable.initializer = tuple(
                 (position, self._resolved(variable, value)) for position, value in variable.initializer
             )

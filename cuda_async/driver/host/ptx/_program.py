@@ -65,7 +65,7 @@ def reachable_functions(entry: Function, addressed: Iterable[Function]) -> list[
     found: dict[Function, None] = {}
     work = [entry]
     while work:
-        function = work.pop()
+        function = work.pop().resolved
         if function in found or function.body is None:
             continue
         found[function] = None
@@ -148,7 +148,7 @@ class Program:
             for instruction in function.body or ()
         ):
             for function in loaded.addressed_functions:
-                if function.body is None:
+                if function.resolved.body is None:
                     continue
                 address = loaded.function_address(function)
                 try:
@@ -168,6 +168,7 @@ class Program:
 
     def code_of(self, function: Function) -> Code:
         """A function's code, translated now if it has not been."""
+        function = function.resolved
         code = self._codes.get(function)
         if code is None:
             translator = Translator(self, function)

@@ -312,6 +312,7 @@ class Function:
         registers: every register used, by number.
         variables: variables declared inside, of spaces shared, local and param.
         limits: performance directives such as ("maxntid", (256, 1, 1)).
+        alias: the function this is another name of, by `.alias`.
     """
 
     name: str
@@ -325,7 +326,12 @@ class Function:
     registers: list[Register] = field(default_factory=list)
     variables: list[Variable] = field(default_factory=list)
     limits: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    alias_of: str = ""
+    alias: Function | None = None
+
+    @property
+    def resolved(self) -> Function:
+        """The function itself, or the one that `.alias` makes it another name of."""
+        return self if self.alias is None else self.alias.resolved
 
 
 @dataclass(slots=True, eq=False)

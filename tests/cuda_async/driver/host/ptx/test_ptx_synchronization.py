@@ -330,7 +330,9 @@ def test_deadlock_is_an_error(ptx_device):
             else asm volatile("barrier.sync 2, 64;");
         }""")
     ptx_device.run(functions["stuck"], 1, 64, 64)
-    with pytest.raises(KernelError, match=r"deadlock.*32 threads wait for barrier 1.*barrier 2.*kernel stuck"):
+    with pytest.raises(
+        KernelError, match=r"deadlock.*32 threads wait for barrier 1.*barrier 2.*kernel stuck"
+    ):
         ptx_device.run(functions["stuck"], 1, 64, 32)
 
 
