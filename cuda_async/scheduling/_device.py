@@ -10,6 +10,7 @@ order behind its last uses. No thread waits for it.
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import threading
 from collections import deque
@@ -372,9 +373,13 @@ class Device:
 
     @memory_limit.setter
     def memory_limit(self, size_bytes: int | None) -> None:
-        if size_bytes is not None and size_bytes < 0:
-            raise ValueError(f"a memory limit is a number of bytes or None, got {size_bytes}")
-        self._limit = size_bytes
+        try:
+            limit = None if size_bytes is None else operator.index(size_bytes)
+        except TypeError:
+            raise TypeError(f"a memory limit is a number of bytes or None, got {size_bytes!r}") from None
+        if limit is not None and limit < 0:
+            raise ValueError(f"a memory limit is a number of bytes or None, got {limit}")
+        self._limit = limit
 
     def collect(self) -> None:
         """Free, in stream order, the memory of tensors that were dropped; retire what is done. Never waits."""

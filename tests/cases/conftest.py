@@ -90,7 +90,9 @@ class Latch:
             self._flag[0] = 1
 
 
-def _needs_nvrtc():
+@pytest.fixture
+def kernels_can_be_compiled():
+    """NVRTC is installed, or the test is skipped."""
     try:
         found = importlib.util.find_spec("cuda.bindings.nvrtc")
     except ModuleNotFoundError:
@@ -100,9 +102,8 @@ def _needs_nvrtc():
 
 
 @pytest.fixture
-def kernels(device):
+def kernels(device, kernels_can_be_compiled):
     """The kernels above by name, loaded: a CUDA device may wait for everything when it loads one."""
-    _needs_nvrtc()
     functions = SimpleNamespace()
     for name in ("fill_int", "affine", "copy_floats", "count", "wild_write"):
         function = _kernels.function(name)
@@ -112,21 +113,27 @@ def kernels(device):
 
 
 @pytest.fixture
-def latch(device):
+def latch(device, request):
     """Makes latches; all are open at the end, and the device is idle."""
     if device.kind == "cuda":
-        _needs_nvrtc()
+        request.getfixturevalue("kernels_can_be_compiled")
     _hold[device.kind].load(device)
-    made = []
 
     def make():
-        made.append(Latch(device))
-        return made[-1]
+        _latches.append(Latch(device))
+        return _latches[-1]
 
     yield make
-    for one in made:
-        one.open()
+    _open_latches()
     device.synchronize()
+
+
+_latches = []
+
+
+def _open_latches():
+    while _latches:
+        _latches.pop().open()
 
 
 @pytest.fixture
@@ -136,6 +143,7 @@ def memory_is_back(device):
     ca.drain().sync()
     before = device.memory_stats().used_bytes
     yield before
+    _open_latches()
     gc.collect()
     ca.drain().sync()
     assert device.memory_stats().used_bytes == before

@@ -58,7 +58,9 @@ async def test_cancel_while_work_is_in_flight(device, memory_is_back, kernels, l
                 scope.cancel()
         assert scope.cancelled_caught
         fills = [
-            ca.full(count, 7.0).to_host().start(ca.SingleStream(stream)) for stream in streams if stream is not own
+            ca.full(count, 7.0).to_host().start(ca.SingleStream(stream))
+            for stream in streams
+            if stream is not own
         ]
         gate.open()
         for fill in fills:

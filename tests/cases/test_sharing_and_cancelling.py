@@ -226,11 +226,11 @@ def anyio_fail_after(awaitable):
 
 
 @pytest.mark.timing
-@pytest.mark.parametrize("timeout", [asyncio_timeout, asyncio_wait_for, anyio_fail_after])
+@pytest.mark.parametrize("limit", [asyncio_timeout, asyncio_wait_for, anyio_fail_after])
 @pytest.mark.parametrize("kind", ["operation", "future", "event", "shared", "preparing"])
-async def test_timeout_around_a_long_operation(device, latch, anyio_backend, timeout, kind):
+async def test_timeout_around_a_long_operation(device, latch, anyio_backend, limit, kind):
     """Case C12 (a): the loop's own error within 0.25 s; the task carries no left-over request to cancel it."""
-    if anyio_backend[0] == "trio" and timeout is not anyio_fail_after:
+    if anyio_backend[0] == "trio" and limit is not anyio_fail_after:
         pytest.skip("a timeout of asyncio")
     gate, release = latch(), threading.Event()
     stream = device.create_stream()
@@ -245,11 +245,11 @@ async def test_timeout_around_a_long_operation(device, latch, anyio_backend, tim
         waited = waited or (op.start() if kind == "future" else op.shared())
     began = time.perf_counter()
     with pytest.raises(TimeoutError):
-        await timeout(waited)
+        await limit(waited)
     assert time.perf_counter() - began < 0.25
     if anyio_backend[0] == "asyncio":
         assert asyncio.current_task().cancelling() == 0
-    await anyio.sleep(0)
+    await anyio.lowlevel.checkpoint()
     assert await ca.value(3).start() == 3
     gate.open()
     release.set()
@@ -295,7 +295,9 @@ async def test_cancel_in_the_tick_of_completion(device, waits_first):
     assert sum(ended.values()) == 2000
 
 
-@pytest.mark.parametrize("anyio_backend", [("asyncio", {}), ("asyncio", {"use_uvloop": True})], indirect=False)
+@pytest.mark.parametrize(
+    "anyio_backend", [("asyncio", {}), ("asyncio", {"use_uvloop": True})], indirect=False
+)
 async def test_task_cancel_around_completion(stepped, anyio_backend):
     """Case C12 (b) with `Task.cancel`: in every order of completing, noticing and cancelling within a few turns."""
     passed = []

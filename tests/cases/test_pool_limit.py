@@ -1,0 +1,118 @@
+"""The limit of a device's pool, and blocks that it keeps."""
+
+from __future__ import annotations
+
+import gc
+import random
+
+import pytest
+
+import cuda_async as ca
+
+pytestmark = pytest.mark.anyio
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+async def limited(device, memory_is_back):
+    """The device with a limit of 64 MiB above what is used."""
+    device.memory_limit = memory_is_back + 64 * MIB
+    yield device
+    device.memory_limit = None
+
+
+def mebibytes(count):
+    return ca.empty(count * MIB, "uint8")
+
+
+async def test_limit_and_cached_blocks(limited, memory_is_back):
+    """Case C37, word for word."""
+    taken = await mebibytes(32)
+    del taken
+    await ca.drain()
+    taken = await mebibytes(48)
+    with pytest.raises(ca.OutOfMemoryError, match=rf"{32 * MIB}.*{memory_is_back + 48 * MIB}") as info:
+        await mebibytes(32)
+    error = info.value
+    assert isinstance(error, MemoryError)
+    assert error.requested_bytes == 32 * MIB
+    assert error.used_bytes == memory_is_back + 48 * MIB
+    assert error.limit_bytes == memory_is_back + 64 * MIB
+    del taken, error, info
+    gc.collect()
+    taken = await mebibytes(60)
+    assert limited.memory_stats().used_bytes == memory_is_back + 60 * MIB
+    del taken
+    await ca.drain()
+    assert limited.memory_stats().used_bytes == memory_is_back
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_limit_in_any_order(limited, memory_is_back, seed):
+    """Case C37 for random sizes: what fits is given, what does not is refused, whatever is cached."""
+    chance = random.Random(seed)
+    live, sizes = [], []
+    for _ in range(60):
+        if live and chance.random() < 0.45:
+            at = chance.randrange(len(live))
+            del live[at], sizes[at]
+        size = chance.choice([1, 3, 8, 17, 30])
+        if sum(sizes) + size <= 64:
+            live.append(await mebibytes(size))
+            sizes.append(size)
+        else:
+            with pytest.raises(ca.OutOfMemoryError):
+                await mebibytes(size)
+        assert limited.memory_stats().used_bytes == memory_is_back + sum(sizes) * MIB
+    live.clear()
+
+
+async def test_memory_that_is_still_in_use_counts(limited, latch):
+    """Case C37: a tensor that was dropped while the device is at it makes room in stream order, not before its time."""
+    gate = latch()
+    async with limited.create_stream() as a, limited.create_stream() as b:
+        tensor = await mebibytes(40)
+        held = gate.hold(ca.mut(tensor)).start(ca.SingleStream(a))
+        del tensor
+        taken = mebibytes(40).start(ca.SingleStream(b))
+        gate.open()
+        await held
+        assert (await taken).nbytes == 40 * MIB
+        del taken, held
+
+
+async def test_refused_allocation_leaves_a_chain_clean(limited, memory_is_back):
+    """Case C37: the part of a chain that did fit is freed again."""
+    with pytest.raises(ca.OutOfMemoryError):
+        await ca.zip(mebibytes(30), mebibytes(30), mebibytes(30))
+    gc.collect()
+    await ca.drain()
+    assert limited.memory_stats().used_bytes == memory_is_back
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, None, 1 << 70])
+async def test_limits_that_make_no_sense(device, size):
+    """Case C37: a number of bytes or None."""
+    before = device.memory_limit
+    try:
+        if size is None or size in (0, 1 << 70):
+            device.memory_limit = size
+            assert device.memory_limit == size
+        else:
+            with pytest.raises((ValueError, TypeError), match="memory limit"):
+                device.memory_limit = size
+            assert device.memory_limit == before
+    finally:
+        device.memory_limit = before
+
+
+async def test_more_than_the_device_has(device, memory_is_back):
+    """Case C37 without a limit: an out-of-memory error with the same facts, and the device works on."""
+    size = 4 * device.properties.total_memory_bytes
+    with pytest.raises(ca.OutOfMemoryError) as info:
+        await ca.empty(size, "uint8")
+    assert info.value.requested_bytes == size
+    assert info.value.limit_bytes > 0
+    del info
+    assert (await ca.ones(4).to_host()).tolist() == [1] * 4
