@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import threading
+import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -359,16 +360,61 @@ def _holds_arrays(value: object, depth: int = 3) -> bool:
 
 # ---------------------------------------------------------------------------------- drivers
 
+MAX_ENQUEUEING_S = 2e-3
+"""How long the tasks of a loop may enqueue, one after the other, before the next one lets the loop go round."""
+
+
+class _Turn:
+    """What a loop's tasks spent enqueueing since one of them gave way.
+
+    A hundred tasks that become ready at once would otherwise enqueue in a single turn of the loop, and hold up all
+    other tasks and timers for as long as that takes.
+    """
+
+    __slots__ = ("number", "spent_s")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.spent_s = 0.0
+
+    async def give_way(self) -> None:
+        """Let the loop go round until there is time to spend; the first task of a new turn starts it."""
+        while self.spent_s > MAX_ENQUEUEING_S:
+            number = self.number
+            await checkpoint()
+            if self.number == number:
+                self.number += 1
+                self.spent_s = 0.0
+
+
+class _Turns(threading.local):
+    """Of each thread, since a thread runs one loop at a time."""
+
+    def __init__(self) -> None:
+        self.turn = _Turn()
+
+
+_turns = _Turns()
+
 
 async def run_async(execution: Execution) -> Any:
     """Drive an execution in the running task; cancelling stops the waiting, never the device."""
     try:
         if running_library() == "trio":
             await checkpoint()
-        while not execution.run():
+        turn = _turns.turn
+        while True:
+            if turn.spent_s > MAX_ENQUEUEING_S:
+                await turn.give_way()
+            began = time.perf_counter()
+            finished = execution.run()
+            if finished:
+                submission = execution.submit()
+            turn.spent_s += time.perf_counter() - began
+            if finished:
+                break
             assert execution.block is not None
             await execution.block.wait()
-        submission = execution.submit()
     except BaseException:
         execution.abandon()
         raise

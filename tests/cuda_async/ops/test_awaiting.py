@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import gc
 import threading
+import time
 
 import anyio
 import numpy as np
@@ -257,3 +258,37 @@ async def _make(pool):
 
 async def _read(pool, tensor):
     return float((await tensor.to_host().schedule(pool)).sum())
+
+
+async def test_many_ready_tasks_let_the_loop_go_round(device):
+    """Tasks that become ready at once enqueue in several turns of the loop: others get in between."""
+    turns = 0
+    done = False
+
+    class Busy(ca.DeviceOp):
+        def execute(self, ctx):
+            begin = time.perf_counter()
+            while time.perf_counter() - begin < 1e-3:
+                pass
+
+    async def other():
+        nonlocal turns
+        while not done:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    async def one():
+        await Busy()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(other)
+
+        async def all_of_them():
+            nonlocal done
+            async with anyio.create_task_group() as inner:
+                for _ in range(40):
+                    inner.start_soon(one)
+            done = True
+
+        group.start_soon(all_of_them)
+    assert turns >= 10
