@@ -6,7 +6,7 @@ conditions are taken or unrolled, the others become operations of the IR. `_tran
 does what; `_promotion.py`, `_branches.py` and `_carried.py` hold the rules.
 """
 
-from ._checks import CoversGrid, LaunchCheck, NotZero
+from ._checks import CoversGrid, Fits, LaunchCheck, NotZero
 from ._program import Program, translate
 from ._source import FunctionSource, source_of
 from ._specs import ConstantSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
@@ -14,6 +14,7 @@ from ._specs import ConstantSpec, ParameterSpec, PartitionSpec, ScalarSpec, Tens
 __all__ = [
     "ConstantSpec",
     "CoversGrid",
+    "Fits",
     "FunctionSource",
     "LaunchCheck",
     "NotZero",

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING
 
 from ..ir import Block, BreakOp, ContinueOp, IfOp, Value, YieldOp
 from ._frame import LEFT, Outcome, Returned
-from ._merge import coerce, merged_type, rebuild, same, same_structure
+from ._merge import Kind, coerce, kind_of, merged_kind, rebuild, same, same_structure
 from ._syntax import returns
-from ._values import Unset, describe, is_tile, leaves, tile_type
+from ._values import Unset, describe, is_tile, leaves
 
 if TYPE_CHECKING:
-    from ..ir import TileType
     from ._frame import Frame
     from ._translator import Translator
 
@@ -207,7 +206,7 @@ class _Merger:
             return a if a is b else DIFFERENT
         parts: list[object] = []
         for x, y in zip(leaves(a), leaves(b), strict=True):
-            kind = None if same(x, y) else merged_type(self._t, x, y)
+            kind = None if same(x, y) else merged_kind(x, y)
             if kind is None and not same(x, y):
                 return DIFFERENT
             parts.append(x if kind is None else self._result(x, y, kind))
@@ -221,15 +220,15 @@ class _Merger:
             if not is_tile(part) or id(part) in old:
                 parts.append(part)
             elif from_then:
-                parts.append(self._result(part, None, tile_type(part)))
+                parts.append(self._result(part, None, kind_of(part)))
             else:
-                parts.append(self._result(None, part, tile_type(part)))
+                parts.append(self._result(None, part, kind_of(part)))
         return rebuild(value, iter(parts))
 
-    def _result(self, a: object, b: object, kind: TileType) -> Value:
+    def _result(self, a: object, b: object, kind: Kind) -> Value:
         key = (id(a), id(b))
         if key not in self._found:
-            self._found[key] = Value(kind)
+            self._found[key] = kind.value()
             self._results.append(self._found[key])
             self._parts.append((a, b))
         return self._found[key]
@@ -241,7 +240,7 @@ class _Merger:
             if block.terminator is None:
                 with t.inside(block):
                     values = [
-                        coerce(t, parts[side], tile_type(result))
+                        coerce(t, parts[side], kind_of(result))
                         for parts, result in zip(self._parts, self._results, strict=True)
                     ]
                     t.add(YieldOp(values=tuple(values)))

@@ -1,9 +1,9 @@
 """Variables that a loop carries from turn to turn, and the type each has over the loop.
 
 A variable assigned in the body and set before it is carried. A tile's type is known at the start and must
-stay. A Python number has none yet: the body is translated once for nothing, starting from the numbers, to
-see what they become; one that comes out as it was stays a compile-time number. If the loop then makes a
-number something else than assumed, `TypeChanged` says so and it is translated again.
+stay. A loose number has none yet: the body is translated once for nothing, starting from the numbers, to
+see what they become; one that comes out as it was stays what it is. If the loop then makes a number
+something else than assumed, `TypeChanged` says so and it is translated again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import KernelError
-from ..ir import TileType, Value
-from ._merge import coerce, fits, merged_type, rebuild, same, same_structure
-from ._promotion import default_dtype
+from ..ir import Value
+from ._merge import Kind, coerce, fits, kind_of, merged_kind, rebuild, same, same_structure
 from ._syntax import assigned_names
-from ._values import Unset, describe, is_number, is_tile, leaves, tile_type
+from ._values import Unset, describe, is_loose, is_tile, leaves
 
 if TYPE_CHECKING:
     from ._frame import Frame
@@ -43,28 +42,28 @@ class Carried:
     Attributes:
         before: their values before the loop, by name.
         first: the leaves of those values, in order.
-        types: per leaf, the type it is carried in; None where it stays as it is.
+        kinds: per leaf, what it is carried as; None where it stays as it is.
     """
 
     before: dict[str, object]
     first: list[object]
-    types: list[TileType | None]
+    kinds: list[Kind | None]
 
     def initial(self, t: Translator) -> tuple[Value, ...]:
         """The carried leaves before the loop."""
         return tuple(
-            [coerce(t, part, kind) for part, kind in zip(self.first, self.types, strict=True) if kind]
+            [coerce(t, part, kind) for part, kind in zip(self.first, self.kinds, strict=True) if kind]
         )
 
     def fresh(self) -> list[Value]:
         """New values, one per carried leaf: arguments of the body, or results of the loop."""
-        return [Value(kind) for kind in self.types if kind is not None]
+        return [kind.value() for kind in self.kinds if kind is not None]
 
     def bind(self, frame: Frame, values: list[Value]) -> None:
         """Give the variables the values of a turn, or of the end."""
         rest = iter(values)
         parts = iter(
-            [part if kind is None else next(rest) for part, kind in zip(self.first, self.types, strict=True)]
+            [part if kind is None else next(rest) for part, kind in zip(self.first, self.kinds, strict=True)]
         )
         for name, value in self.before.items():
             frame.variables[name] = rebuild(value, parts)
@@ -73,18 +72,18 @@ class Carried:
                     part.name = name
 
     def current(self, t: Translator, frame: Frame) -> tuple[Value, ...]:
-        """The carried leaves as they are now, in their types.
+        """The carried leaves as they are now, in their kinds.
 
         Raises:
             TypeChanged: a number is something else now.
         """
         values: list[Value] = []
         for position, (name, part) in enumerate(self.now(t, frame)):
-            first, kind = self.first[position], self.types[position]
+            first, kind = self.first[position], self.kinds[position]
             if kind is not None and fits(part, kind):
                 values.append(coerce(t, part, kind))
             elif kind is not None or not same(part, first):
-                if is_number(first):
+                if is_loose(first):
                     raise TypeChanged(position, part)
                 t.at(frame, frame.set_at[name])
                 raise t.wrong_type(
@@ -109,19 +108,18 @@ class Carried:
 
     def retype(self, t: Translator, changed: TypeChanged) -> None:
         """Carry a number in a type that holds what it became."""
-        first, kind = self.first[changed.position], self.types[changed.position]
-        if kind is None:
-            self.types[changed.position] = _type_of_number(t, first, changed.end)
-        elif is_tile(changed.end) and tile_type(changed.end) != kind:
-            self.types[changed.position] = merged_type(t, first, changed.end)
-        else:
-            self.types[changed.position] = None
-        if self.types[changed.position] in (None, kind):
+        first, kind = self.first[changed.position], self.kinds[changed.position]
+        merged = _kind_of_number(first, changed.end)
+        if kind is not None and merged is not None and kind.loose and merged.loose:
+            # a number that grew: hold what it was taken for, too
+            merged = merged_kind(kind.value(), merged.value())
+        if merged in (None, kind):
             name = [n for n, value in self.before.items() for _ in leaves(value)][changed.position]
             raise t.wrong_type(
                 f"{name!r} is {describe(first)} before the loop and {describe(changed.end)} after a turn; give "
                 "it its type before the loop, as in tk.full((), 0, tk.float32)"
             )
+        self.kinds[changed.position] = merged
 
 
 def plan_carried(
@@ -134,12 +132,12 @@ def plan_carried(
         if not isinstance(frame.variables.get(name, Unset("")), Unset)
     }
     first = [part for value in before.values() for part in leaves(value)]
-    carried = Carried(before, first, [tile_type(part) if is_tile(part) else None for part in first])
-    if any(is_number(part) for part in first):
+    carried = Carried(before, first, [kind_of(part) if is_tile(part) else None for part in first])
+    if any(is_loose(part) for part in first):
         ends = _ends(t, frame, carried, trial)
         for position, part in enumerate(first):
-            if is_number(part):
-                carried.types[position] = _type_of_number(t, part, ends[position] if ends else part)
+            if is_loose(part):
+                carried.kinds[position] = _kind_of_number(part, ends[position] if ends else part)
     return carried
 
 
@@ -158,11 +156,6 @@ def _ends(
         frame.variables = variables
 
 
-def _type_of_number(t: Translator, start: object, end: object) -> TileType | None:
-    """The type of a carried number that a turn makes `end`; None where it stays that number."""
-    assert is_number(start)
-    if same(start, end):
-        return None
-    if is_tile(end) or is_number(end):
-        return merged_type(t, start, end)
-    return TileType(default_dtype(start))
+def _kind_of_number(start: object, end: object) -> Kind | None:
+    """What a loose number is carried as that a turn makes `end`; None where it stays what it is."""
+    return None if same(start, end) else merged_kind(start, end)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..ir import Location
 
-__all__ = ["CoversGrid", "LaunchCheck", "NotZero"]
+__all__ = ["CoversGrid", "Fits", "LaunchCheck", "NotZero"]
 
 Grid = tuple[int, int, int]
 
@@ -55,4 +55,25 @@ class CoversGrid:
         )
 
 
-LaunchCheck = NotZero | CoversGrid
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """An integer argument fits the type of the tile it meets."""
+
+    flat: int
+    name: str
+    dtype: str
+    lowest: int
+    highest: int
+    location: Location | None
+
+    def problem(self, values: Sequence[int | float], grid: Grid) -> str | None:
+        """What is wrong with these arguments; None when nothing is."""
+        value = values[self.flat]
+        if self.lowest <= value <= self.highest:
+            return None
+        return (
+            f"argument {self.name} is {value}, which does not fit {self.dtype}, the type of the tile it meets"
+        )
+
+
+LaunchCheck = NotZero | CoversGrid | Fits

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..dtypes import DType
+from ..dtypes import DType, bool_
 from ..ir import TileType, Value
-from ._promotion import as_tile, broadcast_to, cast, common_dtype, default_dtype, dtype_for
-from ._values import is_number, is_tile, tile_type
+from ._promotion import as_tile, broadcast_to, cast, dtype_beside, loose_dtype
+from ._values import Loose, is_loose, is_tile, tile_type
 
 if TYPE_CHECKING:
     from ._translator import Translator
 
-__all__ = ["coerce", "fits", "merged_type", "rebuild", "same", "same_structure"]
+__all__ = ["Kind", "coerce", "fits", "kind_of", "merged_kind", "rebuild", "same", "same_structure"]
+
+
+class Kind(NamedTuple):
+    """What a variable is whose value is known only at run time: a tile of a type, or a loose number."""
+
+    type: TileType
+    loose: bool
+
+    def value(self) -> Value:
+        """A new value of this kind."""
+        return Loose(self.type) if self.loose else Value(self.type)
+
+
+def kind_of(value: Value) -> Kind:
+    """The kind of a tile or loose number."""
+    return Kind(tile_type(value), isinstance(value, Loose))
 
 
 def same(a: object, b: object) -> bool:
@@ -45,32 +61,50 @@ def rebuild(value: object, parts: Iterator[object]) -> object:
     return next(parts)
 
 
-def merged_type(t: Translator, a: object, b: object) -> TileType | None:
-    """The tile type that holds both of two leaves; None when there is none.
+def merged_kind(a: object, b: object) -> Kind | None:
+    """The kind that holds both of two leaves; None when there is none.
 
-    Numbers take the type of a tile on the other path. Two tiles must have one type already.
+    Loose numbers stay loose among themselves and take the type of a tile on the other path. Two tiles must
+    have one type already.
     """
-    if is_tile(a) and is_tile(b):
-        return tile_type(a) if a.type == b.type else None
-    if is_number(a) and is_number(b):
-        return TileType(common_dtype(t, default_dtype(a), default_dtype(b)))
-    if is_tile(b):
+    if is_loose(a) and is_loose(b):
+        return Kind(TileType(_loose_meet(loose_dtype(a), loose_dtype(b))), True)
+    if is_loose(a):
         a, b = b, a
-    if not is_tile(a) or not is_number(b):
+    if not is_tile(a):
         return None
-    kind = tile_type(a)
-    dtype = kind.number
-    return kind if not dtype.restricted and dtype_for(b, dtype) is dtype else None
+    kind = kind_of(a)
+    if is_loose(b):
+        return kind if _takes(kind, b) else None
+    return kind if is_tile(b) and b.type == a.type else None
 
 
-def fits(value: object, kind: TileType) -> bool:
-    """True when `coerce` can make `value` a tile of `kind` without changing what it means."""
-    if is_tile(value):
-        return value.type == kind
-    return is_number(value) and not kind.number.restricted and dtype_for(value, kind.number) is kind.number
+def _loose_meet(a: DType, b: DType) -> DType:
+    """The type that holds loose numbers held in two types."""
+    if a is b:
+        return a
+    if a.is_float or b.is_float:
+        return a if a.is_float else b
+    return b if a is bool_ or (b.bits > a.bits and b is not bool_) else a
 
 
-def coerce(t: Translator, value: object, kind: TileType) -> Value:
-    """`value` as a tile of `kind`."""
-    tile = as_tile(t, value, dtype=kind.number)
-    return broadcast_to(t, cast(t, tile, kind.number), kind.shape)
+def _takes(kind: Kind, number: bool | int | float | Loose) -> bool:
+    """True when a tile's type is the one a loose number takes beside it."""
+    dtype = kind.type.number
+    return not dtype.restricted and dtype_beside(number, dtype) is dtype
+
+
+def fits(value: object, kind: Kind) -> bool:
+    """True when `coerce` can make `value` one of `kind` without changing what it means."""
+    if kind.loose:
+        return is_loose(value) and _loose_meet(loose_dtype(value), kind.type.number) is kind.type.number
+    if is_loose(value):
+        return _takes(kind, value)
+    return is_tile(value) and value.type == kind.type
+
+
+def coerce(t: Translator, value: object, kind: Kind) -> Value:
+    """`value` as one of `kind`."""
+    dtype = kind.type.number
+    tile = as_tile(t, value, dtype=dtype if is_loose(value) else None)
+    return broadcast_to(t, cast(t, tile, dtype), kind.type.shape)

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..dtypes import bool_, float32, int32
+from ..dtypes import bool_, float32, float64, int32
 from ..ir import (
     AddOp,
     AndOp,
@@ -28,8 +28,18 @@ from ..ir import (
     Value,
     XorOp,
 )
-from ._promotion import as_tile, broadcast_to, cast, promote
-from ._values import InnerFunction, OwnedTileValue, RangeValue, TensorValue, describe, is_tile, tile_type
+from ._promotion import as_tile, cast, promote, reshape
+from ._values import (
+    InnerFunction,
+    Loose,
+    OwnedTileValue,
+    RangeValue,
+    TensorValue,
+    describe,
+    is_loose,
+    is_tile,
+    tile_type,
+)
 
 if TYPE_CHECKING:
     from ._translator import Translator
@@ -74,9 +84,11 @@ MAX_POWER = 64
 """Largest constant exponent of a whole-number power."""
 
 
-def emit_binary(t: Translator, op: type[BinaryOp], lhs: Value, rhs: Value) -> Value:
+def emit_binary(
+    t: Translator, op: type[BinaryOp], lhs: Value, rhs: Value, make: type[Value] = Value
+) -> Value:
     """`op` on two tiles of one type."""
-    return t.add(op(lhs=lhs, rhs=rhs, result=Value(lhs.type))).result
+    return t.add(op(lhs=lhs, rhs=rhs, result=make(lhs.type))).result
 
 
 def binary(t: Translator, symbol: str, a: object, b: object) -> object:
@@ -98,17 +110,19 @@ def binary(t: Translator, symbol: str, a: object, b: object) -> object:
         return matmul(t, a, b)
     if symbol == "**":
         return _power(t, a, b)
-    lhs, rhs = promote(t, a, b)
+    loose = is_loose(a) and is_loose(b)
+    make: type[Value] = Loose if loose else Value
+    lhs, rhs = promote(t, a, b, keep_loose=loose)
     dtype = tile_type(lhs).number
     if symbol in _BITWISE:
         if dtype.is_float:
             raise t.wrong_type(f"{symbol} takes integers or bools, got {dtype.name}")
-        return emit_binary(t, _BITWISE[symbol], lhs, rhs)
+        return emit_binary(t, _BITWISE[symbol], lhs, rhs, make)
     if symbol in _SHIFTS:
         if not dtype.is_integer:
             raise t.wrong_type(f"{symbol} takes integers, got {dtype.name}")
         _check_shift(t, symbol, b, dtype.bits)
-        return emit_binary(t, _SHIFTS[symbol], lhs, rhs)
+        return emit_binary(t, _SHIFTS[symbol], lhs, rhs, make)
     if dtype.restricted:
         raise t.wrong_type(f"{symbol} does not take {dtype.name}; convert first, as in x.astype(tk.float32)")
     if dtype is bool_:
@@ -118,14 +132,15 @@ def binary(t: Translator, symbol: str, a: object, b: object) -> object:
         raise t.wrong_value(f"{symbol} by zero")
     if symbol == "/":
         if not dtype.is_float:
-            lhs, rhs = cast(t, lhs, float32), cast(t, rhs, float32)
-        return emit_binary(t, DivOp, lhs, rhs)
+            quotients = float64 if loose else float32
+            lhs, rhs = cast(t, lhs, quotients), cast(t, rhs, quotients)
+        return emit_binary(t, DivOp, lhs, rhs, make)
     if symbol == "//":
         if dtype.is_float:
             quotient = emit_binary(t, DivOp, lhs, rhs)
-            return t.add(FloorOp(source=quotient, result=Value(quotient.type))).result
-        return emit_binary(t, FloorDivOp, lhs, rhs)
-    return emit_binary(t, _ARITHMETIC[symbol], lhs, rhs)
+            return t.add(FloorOp(source=quotient, result=make(quotient.type))).result
+        return emit_binary(t, FloorDivOp, lhs, rhs, make)
+    return emit_binary(t, _ARITHMETIC[symbol], lhs, rhs, make)
 
 
 def _check_shift(t: Translator, symbol: str, amount: object, bits: int) -> None:
@@ -134,7 +149,9 @@ def _check_shift(t: Translator, symbol: str, amount: object, bits: int) -> None:
 
 
 def _power(t: Translator, a: object, b: object) -> Value:
-    base = as_tile(t, a)
+    loose = is_loose(a) and is_loose(b)
+    make: type[Value] = Loose if loose else Value
+    base = a if isinstance(a, Loose) else as_tile(t, a)
     if not isinstance(b, Value) and type(b) is int and not tile_type(base).number.restricted:
         if tile_type(base).number.is_integer and b < 0:
             raise t.wrong_value(
@@ -143,21 +160,21 @@ def _power(t: Translator, a: object, b: object) -> Value:
         if tile_type(base).number.is_integer and b > MAX_POWER:
             raise t.wrong_value(f"whole-number powers go up to {MAX_POWER}, got exponent {b}")
         if tile_type(base).number.is_integer or b in (1, 2, 3, 4):
-            return _repeated_product(t, base, b)
-    lhs, rhs = promote(t, a, b)
+            return _repeated_product(t, base, b, make)
+    lhs, rhs = promote(t, a, b, keep_loose=loose)
     if not tile_type(lhs).number.is_float:
         raise t.wrong_type("whole numbers have powers only with a constant exponent; cast to a float first")
-    return emit_binary(t, PowOp, lhs, rhs)
+    return emit_binary(t, PowOp, lhs, rhs, make)
 
 
-def _repeated_product(t: Translator, base: Value, exponent: int) -> Value:
+def _repeated_product(t: Translator, base: Value, exponent: int, make: type[Value]) -> Value:
     result: Value | None = None
     while exponent:
         if exponent & 1:
-            result = base if result is None else emit_binary(t, MulOp, result, base)
+            result = base if result is None else emit_binary(t, MulOp, result, base, make)
         exponent >>= 1
         if exponent:
-            base = emit_binary(t, MulOp, base, base)
+            base = emit_binary(t, MulOp, base, base, make)
     kind = tile_type(base)
     return t.constant(1, kind.number, kind.shape) if result is None else result
 
@@ -174,7 +191,7 @@ def compare(t: Translator, symbol: str, a: object, b: object) -> object:
         return (a in b) == (symbol == "in")
     if not is_tile(a) and not is_tile(b):
         return _python(t, symbol, a, b)
-    lhs, rhs = promote(t, a, b)
+    lhs, rhs = promote(t, a, b, keep_loose=is_loose(a) and is_loose(b))
     dtype = tile_type(lhs).number
     if dtype.restricted:
         raise t.wrong_type(f"{symbol} does not take {dtype.name}; convert first, as in x.astype(tk.float32)")
@@ -209,7 +226,7 @@ def unary(t: Translator, symbol: str, a: object) -> object:
     if symbol == "-" and dtype is bool_:
         a = cast(t, a, int32)
     op = NegOp if symbol == "-" else NotOp
-    return t.add(op(source=a, result=Value(a.type))).result
+    return t.add(op(source=a, result=Loose(a.type) if isinstance(a, Loose) else Value(a.type))).result
 
 
 def truth(t: Translator, value: object, what: str) -> Value | bool:
@@ -224,14 +241,7 @@ def truth(t: Translator, value: object, what: str) -> Value | bool:
             f"{what} takes one truth value, got {describe(value)}; reduce it (tk.max(x) for any, tk.min(x) "
             "for all) or choose element by element with tk.where"
         )
-    scalar = broadcast_to(t, value, ()) if not kind.shape else _to_scalar(t, value)
-    return cast(t, scalar, bool_)
-
-
-def _to_scalar(t: Translator, value: Value) -> Value:
-    from ._promotion import reshape
-
-    return reshape(t, value, ())
+    return cast(t, reshape(t, value, ()), bool_)
 
 
 def _python(t: Translator, symbol: str, a: object, b: object) -> object:

@@ -23,7 +23,7 @@ from ._calls import run_function
 from ._frame import Frame
 from ._specs import ConstantSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
 from ._translator import Translator
-from ._values import OwnedTileValue, TensorValue
+from ._values import Loose, OwnedTileValue, TensorValue
 from .operations import block_id
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _parameter(t: Translator, name: str, spec: ParameterSpec) -> object:
     if isinstance(spec, ConstantSpec):
         return spec.value
     if isinstance(spec, ScalarSpec):
-        return _entry_argument(t, scalar(spec.dtype), name)
+        return _entry_argument(t, scalar(spec.dtype), name, Loose if spec.loose else Value)
     if isinstance(spec, PartitionSpec):
         tensor = _tensor(t, name, spec.tensor)
         index = tuple([block_id(t, axis) for axis in range(len(spec.tile_shape))])
@@ -84,8 +84,8 @@ def _parameter(t: Translator, name: str, spec: ParameterSpec) -> object:
     return _tensor(t, name, spec)
 
 
-def _entry_argument(t: Translator, kind: TileType, name: str) -> Value:
-    value = Value(kind, name)
+def _entry_argument(t: Translator, kind: TileType, name: str, make: type[Value] = Value) -> Value:
+    value = make(kind, name)
     arguments = t.builder.block.arguments
     t.entry[value] = len(arguments)
     arguments.append(value)

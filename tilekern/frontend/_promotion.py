@@ -1,7 +1,8 @@
 """Which type and shape operands are brought to before they meet.
 
-Types. A Python number has no type of its own ("loose"): it takes that of the tile it meets, or, a float
-beside integers, float32. Two tiles meet in the wider type of the same kind, or in the float type of an
+Types. A Python number, in the source or as an argument, has no type of its own ("loose"): it takes that of the
+tile it meets, or, a float beside integers, float32. Loose numbers among themselves are computed as Python
+does, in float64 or wide integers. Two tiles meet in the wider type of the same kind, or in the float type of an
 integer and a float. Nothing is converted silently where that could surprise: signed beside unsigned,
 float16 beside bfloat16, and fp8 or tf32 beside anything need a cast.
 
@@ -16,7 +17,8 @@ import numpy as np
 
 from ..dtypes import DType, bool_, dtype_of, float32, float64, int32, int64, uint64
 from ..ir import BroadcastOp, CastOp, CompareOp, ReshapeOp, TileType, Value
-from ._values import describe, is_number, is_tile, tile_type
+from ._checks import Fits
+from ._values import Loose, describe, is_loose, is_tile, tile_type
 
 if TYPE_CHECKING:
     from ._translator import Translator
@@ -28,28 +30,39 @@ __all__ = [
     "broadcast_to",
     "cast",
     "common_dtype",
-    "default_dtype",
+    "dtype_beside",
+    "loose_dtype",
+    "meet",
     "promote",
     "reshape",
 ]
 
 
-def default_dtype(number: bool | int | float) -> DType:
-    """The type of a Python number that meets nothing to take one from."""
-    if isinstance(number, bool):
+def loose_dtype(value: bool | int | float | Loose) -> DType:
+    """The type a loose number is held in at run time: wide enough to lose nothing."""
+    if isinstance(value, Loose):
+        return tile_type(value).number
+    if isinstance(value, bool):
         return bool_
-    if isinstance(number, int):
-        return next((t for t in (int32, int64, uint64) if t.holds(number)), int64)
-    return float32
+    if isinstance(value, int):
+        return next((t for t in (int32, int64, uint64) if t.holds(value)), int64)
+    return float64
 
 
-def dtype_for(number: bool | int | float, other: DType) -> DType:
-    """The type a Python number takes beside a tile of `other`; the two may still have to meet."""
-    if isinstance(number, float):
+def default_dtype(value: bool | int | float | Loose) -> DType:
+    """The type of a loose number where a tile is needed and none is there to take the type from."""
+    dtype = loose_dtype(value)
+    return float32 if dtype is float64 else dtype
+
+
+def dtype_beside(value: bool | int | float | Loose, other: DType) -> DType:
+    """The type in which a loose number and a tile of `other` meet."""
+    own = loose_dtype(value)
+    if own.is_float:
         return other if other.is_float else float32
-    if isinstance(number, bool):
-        return bool_ if other is bool_ else other
-    return default_dtype(number) if other is bool_ else other
+    if own is bool_:
+        return other
+    return own if other is bool_ else other
 
 
 def common_dtype(t: Translator, a: DType, b: DType) -> DType:
@@ -76,11 +89,12 @@ def common_dtype(t: Translator, a: DType, b: DType) -> DType:
 
 
 def as_tile(t: Translator, value: object, what: str = "an operand", dtype: DType | None = None) -> Value:
-    """`value` as a tile: tiles as they are, numbers as scalars of `dtype` or their default type."""
+    """`value` as a tile: tiles as they are, loose numbers as scalars of `dtype` or their default type."""
+    if is_loose(value):
+        wanted = default_dtype(value) if dtype is None else dtype
+        return cast(t, value, wanted) if isinstance(value, Loose) else t.constant(value, wanted)
     if is_tile(value):
         return value
-    if is_number(value):
-        return t.constant(value, default_dtype(value) if dtype is None else dtype)
     if isinstance(value, np.generic):
         try:
             own = dtype_of(value.dtype)
@@ -90,37 +104,61 @@ def as_tile(t: Translator, value: object, what: str = "an operand", dtype: DType
     raise t.wrong_type(f"{what} is a tile or a number, got {describe(value)}")
 
 
-def promote(t: Translator, *values: object) -> list[Value]:
-    """`values` as tiles of one element type and shape."""
-    typed = [v if is_number(v) else as_tile(t, v) for v in values]
-    dtypes = [tile_type(v).number for v in typed if isinstance(v, Value)]
-    if dtypes:
-        dtype = dtypes[0]
-        for other in dtypes[1:]:
-            dtype = common_dtype(t, dtype, other)
-        for value in typed:
-            if not isinstance(value, Value):
-                dtype = _meet_number(t, value, dtype)
+def promote(t: Translator, *values: object, keep_loose: bool = False) -> list[Value]:
+    """`values` as tiles of one element type and shape.
+
+    With `keep_loose`, loose numbers among themselves meet in a type that loses nothing; without, in their
+    default type.
+    """
+    operands = [v if is_loose(v) else as_tile(t, v) for v in values]
+    dtype: DType | None = None
+    for value in operands:
+        if isinstance(value, Value) and not isinstance(value, Loose):
+            own = tile_type(value).number
+            dtype = own if dtype is None else common_dtype(t, dtype, own)
+    if dtype is not None:
+        for value in operands:
+            if is_loose(value):
+                if dtype.restricted:
+                    raise t.wrong_type(
+                        f"{dtype.name} is for storage and matrix products; convert first, as in "
+                        "x.astype(tk.float32)"
+                    )
+                dtype = dtype_beside(value, dtype)
     else:
-        dtype = default_dtype(values[0])  # type: ignore[arg-type]  # all are numbers
-        for number in values[1:]:
-            dtype = common_dtype(t, dtype, default_dtype(number))  # type: ignore[arg-type]
+        for value in operands:
+            assert is_loose(value)
+            own = loose_dtype(value) if keep_loose else default_dtype(value)
+            dtype = own if dtype is None else _common_loose(dtype, own)
+    assert dtype is not None
     shape: tuple[int, ...] = ()
-    for value in typed:
+    for value in operands:
         if isinstance(value, Value):
             shape = broadcast_shape(t, shape, tile_type(value).shape)
     return [
-        broadcast_to(t, cast(t, v, dtype), shape) if isinstance(v, Value) else t.constant(v, dtype, shape)
-        for v in typed
+        broadcast_to(t, meet(t, v, dtype), shape) if isinstance(v, Value) else t.constant(v, dtype, shape)
+        for v in operands
     ]
 
 
-def _meet_number(t: Translator, number: bool | int | float, dtype: DType) -> DType:
-    if dtype.restricted:
-        raise t.wrong_type(
-            f"{dtype.name} is for storage and matrix products; convert first, as in x.astype(tk.float32)"
-        )
-    return dtype_for(number, dtype)
+def _common_loose(a: DType, b: DType) -> DType:
+    """Where loose numbers meet; a huge unsigned one and a signed one in int64, as they wrap."""
+    if a.is_float or b.is_float:
+        return a if a.is_float else b
+    if bool_ in (a, b):
+        return b if a is bool_ else a
+    return int64 if a is not b else a
+
+
+def meet(t: Translator, value: Value, dtype: DType) -> Value:
+    """`value` as `dtype`; that a loose integer fits a narrower type is checked before the launch if it can be."""
+    if isinstance(value, Loose) and dtype.is_integer and value in t.entry:
+        own = tile_type(value).number
+        if own.is_integer and not (dtype.lowest <= own.lowest and own.highest <= dtype.highest):
+            t.checks.append(
+                Fits(t.entry[value], value.name, dtype.name, dtype.lowest, dtype.highest, t.location)
+            )
+    return cast(t, value, dtype)
 
 
 def broadcast_shape(t: Translator, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -176,7 +214,7 @@ def cast(t: Translator, value: Value, dtype: DType) -> Value:
 
 def as_float(t: Translator, value: object, what: str) -> Value:
     """`value` as a tile of floats: integers, bools and loose numbers as float32."""
-    tile = as_tile(t, value, what, float32 if is_number(value) else None)
+    tile = as_tile(t, value, what, float32 if is_loose(value) else None)
     dtype = tile_type(tile).number
     if dtype.restricted:
         raise t.wrong_type(f"{what} is {dtype.name}; convert first, as in x.astype(tk.float32)")

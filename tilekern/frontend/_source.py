@@ -113,7 +113,10 @@ def _find_function(code: types.CodeType, lines: list[str]) -> ast.FunctionDef | 
         return None
     wanted = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == code.co_name and _parameters(node) == wanted:
+        if not isinstance(node, ast.FunctionDef) or node.name != code.co_name or _parameters(node) != wanted:
+            continue
+        starts = [node.lineno, *[decorator.lineno for decorator in node.decorator_list]]
+        if min(starts) == (2 if indented else 1):
             ast.increment_lineno(node, first - (2 if indented else 1))
             return node
     return None

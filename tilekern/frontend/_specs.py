@@ -56,9 +56,15 @@ class PartitionSpec:
 
 @dataclass(frozen=True, slots=True)
 class ScalarSpec:
-    """A number passed at launch."""
+    """A number passed at launch.
+
+    Attributes:
+        dtype: how it is passed.
+        loose: a Python number, which takes its type from what it meets.
+    """
 
     dtype: DType
+    loose: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,17 +19,29 @@ if TYPE_CHECKING:
 __all__ = [
     "BoundMethod",
     "InnerFunction",
+    "Loose",
     "OwnedTileValue",
     "RangeValue",
     "StaticItems",
     "TensorValue",
     "Unset",
     "describe",
+    "is_loose",
     "is_number",
     "is_scalar",
     "is_tile",
     "tile_type",
 ]
+
+
+class Loose(Value):
+    """A Python number that is known only at run time: a scalar without a type of its own.
+
+    It is held in int32, int64, uint64 or float64 and takes the type of the tile it meets, as a number in the
+    source does. Arithmetic of loose numbers gives loose numbers.
+    """
+
+    __slots__ = ()
 
 
 @dataclass(eq=False)
@@ -123,6 +135,11 @@ def is_tile(value: object) -> TypeGuard[Value]:
     return isinstance(value, Value) and isinstance(value.type, TileType)
 
 
+def is_loose(value: object) -> TypeGuard[bool | int | float | Loose]:
+    """True for what takes its type from what it meets: Python's numbers, known now or at run time."""
+    return type(value) in (bool, int, float, Loose)
+
+
 def is_scalar(value: object) -> TypeGuard[Value]:
     """True for tiles of rank 0."""
     return isinstance(value, Value) and isinstance(value.type, TileType) and not value.type.shape
@@ -141,6 +158,8 @@ def tile_type(value: Value) -> TileType:
 
 def describe(value: object) -> str:
     """What `value` is, in the words of an error message."""
+    if isinstance(value, Loose):
+        return "a Python float" if tile_type(value).number.is_float else "a Python int"
     if is_tile(value):
         kind = tile_type(value)
         return f"a {kind.dtype} scalar" if not kind.shape else f"a {kind.dtype} tile of shape {kind.shape}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from cuda_async import Mut, Partition, Read, Tensor
 
-from ..dtypes import DType, bfloat16, bool_, dtype_of, float32, int32, int64, uint64
+from ..dtypes import DType, bfloat16, bool_, dtype_of, float64, int32, int64, uint64
 from ..errors import KernelArgumentError
 from ..frontend import ConstantSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
 from ._meta import Meta, MetaMut, MetaPartition
@@ -45,7 +45,8 @@ def _spec(kernel: str, parameter: Parameter, arg: object, limit: int) -> Paramet
         return _tensor_argument(where, parameter, arg, limit)
     if parameter.kind in ("tensor", "partition"):
         raise KernelArgumentError(f"{where} is declared {parameter.declared}, got {_describe(arg)}")
-    return ScalarSpec(as_scalar(where, parameter, arg)[0])
+    dtype = as_scalar(where, parameter, arg)[0]
+    return ScalarSpec(dtype, parameter.dtype is None and type(arg) in (int, float))
 
 
 def _describe(arg: object) -> str:
@@ -159,11 +160,11 @@ def as_scalar(where: str, parameter: Parameter, arg: object) -> tuple[DType, boo
     if parameter.number is float or (declared is not None and declared.is_float):
         if not isinstance(arg, int | float):
             raise KernelArgumentError(f"{where} is declared {parameter.declared}, got {_describe(arg)}")
-        return declared or float32, float(arg)
+        return declared or float64, float(arg)
     if isinstance(arg, bool) and declared is None and parameter.number is None:
         return bool_, arg
     if isinstance(arg, float) and declared is None and parameter.number is None:
-        return float32, arg
+        return float64, arg
     if not isinstance(arg, int):
         hint = (
             f"is declared {parameter.declared}, got"

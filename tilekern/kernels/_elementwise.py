@@ -15,5 +15,5 @@ def add(out: tk.Tile1D, x: tk.Tensor1D, y: tk.Tensor1D) -> None:
 
 @tk.kernel
 def saxpy(y: tk.Tile1D, a: float, x: tk.Tensor1D) -> None:
-    """y = a * x + y, in place."""
+    """y = a * x + y, in place; `a` is rounded to the type of the tensors."""
     y.store(a * tk.load_like(x, y) + y.load())

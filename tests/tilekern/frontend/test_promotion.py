@@ -2,9 +2,11 @@
 
 import itertools
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+import cuda_async as ca
 import tilekern as tk
 from tilekern.dtypes import DTYPES
 from tilekern.errors import KernelError
@@ -133,3 +135,62 @@ def test_shapes_broadcast_like_numpy(shape_a, shape_b, run):
     b = 100 * np.arange(np.prod(shape_b), dtype="i4").reshape(shape_b)
     result = run(broadcast_add, ((2, 4, 8), "i4", (2, 4, 8)), a, b, shape_a, shape_b)
     assert np.array_equal(result, a + b)
+
+
+@tk.kernel
+def with_scalar(out: tk.Tile1D, x: tk.Tensor1D, s, f: tk.Constant[object]):
+    out.store(f(tk.load_like(x, out), s))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ml_dtypes.bfloat16], ids=lambda d: np.dtype(d).name)
+def test_float_argument_takes_the_tiles_type(dtype, run):
+    """As the same number in the source would: rounded once, to the tile's type."""
+    x = np.zeros(4, dtype)
+    expected = np.full(4, 0.1).astype(dtype)
+    assert np.array_equal(run(with_scalar, ((4,), dtype, 4), x, 0.1, lambda t, s: t + s), expected)
+    assert np.array_equal(run(with_scalar, ((4,), dtype, 4), x, 0.5, lambda t, s: t + s / 5), expected)
+    assert np.array_equal(run(with_scalar, ((4,), dtype, 4), x, 1, lambda t, s: t + s / 10), expected)
+    assert np.array_equal(run(with_scalar, ((4,), dtype, 4), x, 0.1, lambda t, s: t + abs(-s)), expected)
+
+
+def test_float_argument_beside_integers_is_float32(run):
+    x = np.arange(4, dtype="i4")
+    result = run(with_scalar, ((4,), "f4", 4), x, 0.1, lambda t, s: t * s)
+    assert np.array_equal(result, x.astype("f4") * np.float32(0.1))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "i8", "u8"])
+def test_int_argument_takes_the_tiles_type(dtype, run):
+    x = np.arange(4, dtype=dtype)
+    assert np.array_equal(run(with_scalar, ((4,), dtype, 4), x, 3, lambda t, s: t * s + s), x * 3 + 3)
+    if np.iinfo(dtype).min > -200:
+        with pytest.raises(ca.LaunchError, match="argument s is -200, which does not fit"):
+            run(with_scalar, ((4,), dtype, 4), x, -200, lambda t, s: t + s)
+
+
+@tk.kernel
+def loose_through_control_flow(out: tk.Tile1D, n: int, s: float):
+    total = 0.0
+    scale = 1
+    for i in range(n):
+        total = total + s
+        scale = scale * 2 if i % 2 == 0 else scale
+    if n > 3:
+        total = total + 0.1
+    out.store(total * scale)
+
+
+def test_loose_numbers_stay_loose_through_control_flow(run):
+    for n in (0, 3, 5):
+        total = 0.0
+        for _ in range(n):
+            total += 0.7
+        expected = (total + (0.1 if n > 3 else 0)) * 2 ** ((n + 1) // 2)
+        assert run(loose_through_control_flow, ((1,), "f8", 1), n, 0.7)[0] == expected
+        assert run(loose_through_control_flow, ((1,), "f2", 1), n, 0.7)[0] == np.float16(expected)
+
+
+def test_typed_arguments_keep_their_type(run):
+    x = np.zeros(4, "f2")
+    result = run(with_scalar, ((4,), "f4", 4), x, np.float32(0.1), lambda t, s: t + s)
+    assert np.array_equal(result, np.full(4, 0.1, "f4"))

@@ -33,7 +33,7 @@ from ...ir import (
 )
 from .._operators import binary, compare, unary
 from .._promotion import as_float, as_tile, broadcast_shape, broadcast_to, cast, promote
-from .._values import is_number, tile_type
+from .._values import Loose, is_loose, is_number, tile_type
 from ._registry import HANDLERS, implements
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def bitwise_not(t: Translator, x: object) -> object:
 
 @implements(language.abs)
 def absolute(t: Translator, x: object) -> object:
-    value = as_tile(t, x)
+    value = x if isinstance(x, Loose) else as_tile(t, x)
     dtype = tile_type(value).number
     if dtype.restricted:
         raise t.wrong_type(f"abs does not take {dtype.name}; convert first, as in x.astype(tk.float32)")
@@ -135,7 +135,8 @@ def absolute(t: Translator, x: object) -> object:
         value = cast(t, value, int32)
     if tile_type(value).number.kind == "uint":
         return value
-    return t.add(AbsOp(source=value, result=Value(value.type))).result
+    make = Loose if isinstance(x, Loose) else Value
+    return t.add(AbsOp(source=value, result=make(value.type))).result
 
 
 @implements(language.isnan)
@@ -159,13 +160,15 @@ def _extremum(
     t: Translator, op: type[MinOp] | type[MaxOp], x: object, y: object, propagate_nan: object
 ) -> object:
     propagate = t.static_bool(propagate_nan, "propagate_nan")
-    lhs, rhs = promote(t, x, y)
+    loose = is_loose(x) and is_loose(y)
+    lhs, rhs = promote(t, x, y, keep_loose=loose)
     dtype = tile_type(lhs).number
     if dtype.restricted:
         raise t.wrong_type(f"min and max do not take {dtype.name}; convert first, as in x.astype(tk.float32)")
     if dtype is bool_:
         return binary(t, "&" if op is MinOp else "|", lhs, rhs)
-    return t.add(op(lhs=lhs, rhs=rhs, propagate_nan=propagate, result=Value(lhs.type))).result
+    make = Loose if loose else Value
+    return t.add(op(lhs=lhs, rhs=rhs, propagate_nan=propagate, result=make(lhs.type))).result
 
 
 @implements(language.fma)

@@ -8,8 +8,18 @@ from ... import language
 from ...dtypes import bool_, int32, int64
 from ...ir import IndexSpaceOp, LoadOp, MakeViewOp, StoreOp, TokenType, Value, ViewType, scalar
 from .._checks import CoversGrid
-from .._promotion import as_tile, broadcast_to, cast, common_dtype
-from .._values import OwnedTileValue, TensorValue, describe, is_number, is_scalar, is_tile, tile_type
+from .._promotion import as_tile, broadcast_to, cast, common_dtype, loose_dtype, meet
+from .._values import (
+    Loose,
+    OwnedTileValue,
+    TensorValue,
+    describe,
+    is_loose,
+    is_number,
+    is_scalar,
+    is_tile,
+    tile_type,
+)
 from ._registry import implements
 
 if TYPE_CHECKING:
@@ -170,9 +180,11 @@ def _store(
 def _stored(t: Translator, tile: object, tensor: TensorValue, shape: tuple[int, ...]) -> Value:
     """`tile` as stored to `tensor`: broadcast to `shape`; converted only where nothing is lost by rule."""
     dtype = tensor.dtype
-    if is_number(tile):
-        if isinstance(tile, float) and not dtype.is_float:
-            raise t.wrong_type(f"{tensor.name} holds {dtype.name}, got {tile}; cast it first")
+    if is_loose(tile):
+        if loose_dtype(tile).is_float and not dtype.is_float:
+            raise t.wrong_type(f"{tensor.name} holds {dtype.name}, got {describe(tile)}; cast it first")
+        if isinstance(tile, Loose):
+            return broadcast_to(t, meet(t, tile, dtype), shape)
         return t.constant(tile, dtype, shape)
     value = as_tile(t, tile, "what is stored")
     own = tile_type(value).number

@@ -12,7 +12,7 @@ from .._operators import binary
 from .._promotion import as_tile, cast
 from .._promotion import broadcast_to as broadcast_value
 from .._promotion import reshape as reshape_value
-from .._values import describe, is_number, is_scalar, is_tile, tile_type
+from .._values import describe, is_loose, is_number, is_scalar, is_tile, tile_type
 from ._registry import implements
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def full(t: Translator, shape: object, fill_value: object, dtype: object) -> obj
     sides, element = t.static_shape(shape), t.static_dtype(dtype)
     if is_number(fill_value):
         return t.constant(fill_value, element, sides)
-    value = as_tile(t, fill_value, "the fill value")
+    value = as_tile(t, fill_value, "the fill value", element if is_loose(fill_value) else None)
     if not is_scalar(value):
         raise t.wrong_type(f"the fill value is a number or scalar, got {describe(value)}")
     return broadcast_value(t, cast(t, value, element), sides)
@@ -61,7 +61,7 @@ def _element(t: Translator, value: object, dtype: object) -> Value:
     from ...dtypes import DType
 
     assert isinstance(dtype, DType)
-    return cast(t, as_tile(t, value, dtype=dtype), dtype)
+    return cast(t, as_tile(t, value, dtype=dtype if is_loose(value) else None), dtype)
 
 
 @implements(language.reshape)
@@ -183,7 +183,7 @@ def astype(t: Translator, x: object, dtype: object) -> object:
             if not (element.is_integer and isinstance(x, float))
             else _truncate(t, x, element)
         )
-    return cast(t, as_tile(t, x), element)
+    return cast(t, as_tile(t, x, dtype=element if is_loose(x) else None), element)
 
 
 def _truncate(t: Translator, number: float, dtype: object) -> Value:

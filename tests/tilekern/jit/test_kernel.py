@@ -1,0 +1,616 @@
+"""Kernels as operations: arguments, specialisation, caching, options, errors."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import cuda_async as ca
+import tilekern as tk
+from tilekern.jit import KernelOptions
+from tilekern.kernels import add, matmul, rms_norm, row_softmax, saxpy
+
+
+@tk.kernel
+def scale(out: tk.Tile1D, x: tk.Tensor1D, a: float = 2.0):
+    out.store(tk.load_like(x, out) * a)
+
+
+@tk.kernel
+def loose(out, x, n, flag: bool, BLOCK: tk.Constant[int]):
+    t = tk.load(x, out.index, BLOCK)
+    out.store(t * n if flag else t)
+
+
+def vector(n=100, dtype="f4"):
+    return ca.from_host(np.arange(n, dtype=dtype)).sync()
+
+
+# ------------------------------------------------------------------ what comes back
+
+
+def test_call_yields_its_arguments_in_order(device):
+    x, out, part = vector(), vector(), vector().partition(16)
+    assert scale(part, x, 3.0).sync() == (part, x, 3.0)
+
+    @tk.kernel
+    def store(out, n):
+        tk.store(out, 0, n)
+
+    assert store(ca.mut(out), 7).grid(1).sync() == (out, 7)
+
+
+def test_building_touches_nothing(device):
+    before = device.memory_stats().used_bytes
+    op = scale(ca.empty((100,), "f4").partition(16), ca.zeros((100,), "f4"))
+    assert device.memory_stats().used_bytes == before
+    assert op.first().unpartition().to_host().sync().tolist() == [0.0] * 100
+
+
+def test_operations_stand_for_their_outputs(device):
+    out = scale(ca.empty((8,), "f4").partition(4), ca.ones((8,), "f4"), 5.0).first().unpartition().to_host()
+    assert out.sync().tolist() == [5.0] * 8
+
+
+def test_chain_of_kernels(device):
+    op = scale(ca.empty((8,), "f4").partition(4), ca.ones((8,), "f4"))
+    op = op.first().unpartition().then(lambda t: scale(ca.empty((8,), "f4").partition(8), t, 10.0))
+    assert op.first().unpartition().to_host().sync().tolist() == [20.0] * 8
+
+
+def test_launch_is_used_once(device):
+    op = scale(vector().partition(16), vector())
+    op.sync()
+    with pytest.raises(ca.ConsumedError):
+        op.sync()
+
+
+def test_keyword_and_default_arguments(device):
+    x = vector(8)
+    out = scale(x=x, out=ca.empty((8,), "f4").partition(8)).first().unpartition().to_host().sync()
+    assert np.array_equal(out, 2 * np.arange(8))
+    out = scale(ca.empty((8,), "f4").partition(8), x, a=0.5).first().unpartition().to_host().sync()
+    assert np.array_equal(out, np.arange(8) / 2)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((), {}, "scale takes 3 arguments \\(out, x, a\\), got no out"),
+        ((1, 2, 3, 4), {}, "scale takes 3 arguments, got 4"),
+        ((1, 2), {"out": 3}, "scale got out twice"),
+        ((1, 2), {"b": 3}, "scale has no parameter b"),
+    ],
+)
+def test_wrong_number_of_arguments(args, kwargs, message):
+    with pytest.raises(tk.KernelArgumentError, match=message):
+        scale(*args, **kwargs)
+
+
+# ------------------------------------------------------------------ arguments that do not fit
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda x: scale(x, x), tk.KernelArgumentError, "out is declared tk.Tile1D, one tile for each block"),
+        (
+            lambda x: scale(x.partition(16), x.partition(16)),
+            tk.KernelArgumentError,
+            "x is declared tk.Tensor1D, got a partition",
+        ),
+        (
+            lambda x: scale(x.reshape(10, 10).partition((2, 2)), x),
+            tk.KernelArgumentError,
+            "out is declared tk.Tile1D, got a tensor of shape \\(10, 10\\)",
+        ),
+        (
+            lambda x: scale(x.partition(16), np.zeros(100, "f4")),
+            tk.KernelArgumentError,
+            "got a NumPy array; bring it over with from_host",
+        ),
+        (lambda x: scale(x.partition(16), 3), tk.KernelArgumentError, "x is declared tk.Tensor1D, got int 3"),
+        (
+            lambda x: scale(x.partition(16), vector(), "2"),
+            tk.KernelArgumentError,
+            "a is declared float, got str '2'",
+        ),
+        (
+            lambda x: scale(x.partition(16), vector(), vector()),
+            tk.KernelArgumentError,
+            "a is declared float, a number; got a tensor",
+        ),
+        (
+            lambda x: loose(x.partition(16), vector(), 1, 1, 16),
+            tk.KernelArgumentError,
+            "flag is declared bool, got int 1",
+        ),
+        (
+            lambda x: loose(x.partition(16), vector(), None, True, 16),
+            tk.KernelArgumentError,
+            "n takes tensors and numbers, got NoneType",
+        ),
+        (
+            lambda x: loose(x.partition(16), vector(), 1, True, [16]),
+            tk.KernelArgumentError,
+            "BLOCK is a constant and must be hashable, got list",
+        ),
+        (
+            lambda x: loose(x.partition(16), vector(), 1, True, vector()),
+            tk.KernelArgumentError,
+            "BLOCK is a compile-time constant, got a tensor",
+        ),
+        (
+            lambda x: loose(x.partition(16), vector(), 2**64, True, 16),
+            OverflowError,
+            "n is 18446744073709551616, which does not fit int32 or int64",
+        ),
+        (lambda x: scale(x.partition(16), x), ca.AliasError, "the same memory is exclusive"),
+        (
+            lambda x: scale(x.partition(16), vector()[::-1]),
+            tk.KernelArgumentError,
+            "x has a negative stride along axis 0",
+        ),
+    ],
+)
+def test_argument_is_refused_before_anything_runs(make, error, message, device):
+    x = vector()
+    with pytest.raises(error, match=message):
+        make(x).sync()
+    assert np.array_equal(x.to_host().sync(), np.arange(100))
+
+
+def test_complex_tensor_is_refused(host):
+    with pytest.raises(TypeError, match="complex64"):
+        scale.ir(tk.meta(8, "c8").partition(8), tk.meta(8, "f4"))
+
+
+def test_tensor_of_another_device(host):
+    other = ca.Device("host:1") if len(ca.devices()) > 1 else None
+    if other is None:
+        pytest.skip("one device")
+
+
+# ------------------------------------------------------------------ scalars
+
+
+@tk.kernel
+def keep(out, n):
+    out.store(n)
+
+
+@pytest.mark.parametrize("value", [7, -1, 2**31 - 1, -(2**31), 2**31, 2**40, -(2**40), 2**63 - 1])
+def test_untyped_int_is_exact(value, device):
+    out = keep(ca.zeros((1,), "i8").partition(1), value).first().unpartition().to_host().sync()
+    assert out.tolist() == [value]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            np.int8(-3),
+            np.uint8(250),
+            np.int16(-300),
+            np.uint16(65535),
+            np.uint32(4000000000),
+            np.int64(2**40),
+        ),
+        *(np.uint64(2**63 + 1), np.float16(0.1), np.float32(0.1), np.float64(0.1), ml_dtypes.bfloat16(0.1)),
+        *(np.bool_(True), True, 2**63 + 1),
+    ],
+    ids=lambda v: type(v).__name__,
+)
+def test_typed_scalar_arrives_bit_for_bit(value, device):
+    dtype = np.asarray(value).dtype
+    out = keep(ca.zeros((1,), dtype).partition(1), value).first().unpartition().to_host().sync()
+    assert out.tobytes() == np.asarray(value).tobytes()
+
+
+def test_python_float_is_float32(device):
+    out = keep(ca.zeros((1,), "f4").partition(1), 0.1).first().unpartition().to_host().sync()
+    assert out[0] == np.float32(0.1)
+
+
+@tk.kernel
+def typed(out: tk.Tile1D, a: tk.uint8, b: tk.float64, c: tk.bfloat16, d: tk.int64):
+    out.store(a.astype(tk.float64) + b + c.astype(tk.float64) + d.astype(tk.float64))
+
+
+def test_declared_scalar_types(device):
+    out = typed(ca.zeros((1,), "f8").partition(1), 200, 0.1, 1.5, 3).first().unpartition().to_host().sync()
+    assert out[0] == 200 + 0.1 + 1.5 + 3
+    for bad in ((256, 0.1, 1.5, 3), (-1, 0.1, 1.5, 3), (1, 0.1, 1.5, 2**63)):
+        with pytest.raises(OverflowError, match="which does not fit"):
+            typed(ca.zeros((1,), "f8").partition(1), *bad).sync()
+
+
+# ------------------------------------------------------------------ grids
+
+
+def test_grid_comes_from_the_partition(device):
+    @tk.kernel
+    def count(out):
+        out.store(tk.num_blocks(0) * 100 + tk.num_blocks(1))
+
+    out = count(ca.zeros((7, 9), "i4").partition((2, 4))).first().unpartition().to_host().sync()
+    assert set(out.flat) == {403}
+
+
+@pytest.mark.parametrize(
+    ("grid", "error", "message"),
+    [
+        ((4.0,), TypeError, "must hold integers"),
+        ((1, 1, 1, 1), ca.LaunchError, "has 4 axes"),
+        ((-1,), ca.LaunchError, "grid axis x is -1"),
+        ((2**24,), ca.LaunchError, "grid axis x is 16777216, the limit is 16777215"),
+    ],
+)
+def test_bad_grid(grid, error, message, device):
+    with pytest.raises(error, match=message):
+        keep_nothing(vector()).grid(grid).sync()
+
+
+@tk.kernel
+def keep_nothing(x):
+    tk.load(x, 0, 1)
+
+
+def test_grids_that_do_nothing_or_are_numpy_ints(device):
+    keep_nothing(vector()).grid(np.int64(2)).sync()
+    keep_nothing(vector()).grid((0, 5)).sync()
+
+
+def test_grid_must_be_known_and_agree(device):
+    with pytest.raises(ca.LaunchError, match=r"the grid is not known; give one with \.grid"):
+        keep_nothing(vector()).sync()
+    with pytest.raises(ca.LaunchError, match="the grid given is 3 x 1 x 1, but out has 7 x 1 x 1 tiles"):
+        scale(vector().partition(16), vector()).grid(3).sync()
+
+    @tk.kernel
+    def two(a: tk.Tile1D, b: tk.Tile1D):
+        a.store(b.load())
+
+    with pytest.raises(ca.LaunchError, match="the grid of a is 7 x 1 x 1, but b has 4 x 1 x 1 tiles"):
+        two(vector().partition(16), vector().partition(32)).sync()
+
+
+def test_prefix_partition_leaves_the_rest(device):
+    out = vector()
+    scale(out.partition_prefix(16), vector()).grid(2).sync()
+    expected = np.concatenate([2 * np.arange(32), np.arange(32, 100)])
+    assert np.array_equal(out.to_host().sync(), expected)
+    with pytest.raises(ca.LaunchError, match="more than the 7 x 1 x 1 tiles of out"):
+        scale(out.partition_prefix(16), vector()).grid(8).sync()
+
+
+def test_input_too_small_for_the_grid(device):
+    scale(vector(100).partition(16), vector(97)).sync()
+    with pytest.raises(
+        ca.LaunchError, match="axis 0 of x is 96, too short for 7 blocks that each load a tile of 16"
+    ):
+        scale(vector(100).partition(16), vector(96)).sync()
+
+
+def test_empty_tensors(device):
+    scale(ca.zeros((0,), "f4").partition(16), ca.zeros((0,), "f4")).sync()
+
+
+# ------------------------------------------------------------------ caching
+
+
+def count_compilations(monkeypatch):
+    from tilekern.jit import _variant
+
+    calls = []
+    original = _variant.build_program
+
+    def counted(source, specs, options, **more):
+        calls.append(specs)
+        return original(source, specs, options, **more)
+
+    monkeypatch.setattr(_variant, "build_program", counted)
+    return calls
+
+
+def fresh_kernel():
+    @tk.kernel
+    def fresh(out: tk.Tile1D, x: tk.Tensor1D, a: float, n: tk.Constant[int]):
+        out.store(tk.load_like(x, out) * a + n)
+
+    return fresh
+
+
+def test_what_is_compiled_again_and_what_is_not(device, monkeypatch):
+    calls = count_compilations(monkeypatch)
+    kernel = fresh_kernel()
+
+    def call(n=64, tile=16, constant=1, dtype="f4", a=1.0, offset=0, **options):
+        x = vector(n + offset, dtype)[offset:]
+        kernel(ca.empty((n,), dtype).partition(tile), x, a, constant).with_options(**options).sync()
+        return len(calls)
+
+    assert call() == 1
+    assert call(n=128) == 1  # another size
+    assert call(a=7.0) == 1  # another scalar
+    assert call(constant=2) == 2
+    assert call(constant=True) == 3  # 1 and True are different constants
+    assert call(tile=32) == 4
+    assert call(dtype="f8") == 5
+    assert call(n=101) == 6  # an extent that is no multiple of 16
+    assert call(n=99) == 6
+    assert call(offset=1) == 7  # an address that is no multiple of 16
+    assert call(occupancy=2) == 8
+    assert call(occupancy=2, n=128) == 8
+    assert call(max_divisibility=1, n=99) == 9
+    assert call(max_divisibility=1, n=64) == 9  # one variant serves both
+    assert call() == 9
+
+
+def test_captured_values_belong_to_the_kernel(device):
+    def make(n):
+        @tk.kernel
+        def plus(out):
+            out.store(n)
+
+        return plus
+
+    for n in (1, 2):
+        assert make(n)(ca.zeros((1,), "i4").partition(1)).first().unpartition().to_host().sync()[0] == n
+
+
+def test_threads_share_one_compilation(device, monkeypatch):
+    calls = count_compilations(monkeypatch)
+    kernel = fresh_kernel()
+    x = vector(64)
+    start = threading.Barrier(8)
+    results = []
+
+    def work():
+        start.wait()
+        results.append(
+            kernel(ca.empty((64,), "f4").partition(16), x, 2.0, 1).first().unpartition().to_host().sync()
+        )
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 1
+    assert all(np.array_equal(r, 2 * np.arange(64) + 1) for r in results)
+    assert len(results) == 8
+
+
+def test_failed_compilation_may_be_tried_again(device, monkeypatch):
+    from tilekern.jit import _variant
+
+    kernel = fresh_kernel()
+    original = _variant.build_program
+
+    def failing(*args, **more):
+        monkeypatch.setattr(_variant, "build_program", original)
+        raise RuntimeError("not now")
+
+    monkeypatch.setattr(_variant, "build_program", failing)
+    with pytest.raises(RuntimeError, match="not now"):
+        kernel(vector(64).partition(16), vector(64), 2.0, 1).sync()
+    kernel(vector(64).partition(16), vector(64), 2.0, 1).sync()
+
+
+def test_compile_warms_up_without_memory(device, monkeypatch):
+    calls = count_compilations(monkeypatch)
+    kernel = fresh_kernel()
+    assert kernel.compile(tk.meta(64, "f4").partition(16), tk.meta(64, tk.float32), 1.0, 1).sync() is None
+    assert len(calls) == 1
+    kernel(vector(64).partition(16), vector(64), 1.0, 1).sync()
+    assert len(calls) == 1
+
+
+@pytest.mark.anyio
+async def test_compile_is_awaited(host):
+    kernel = fresh_kernel()
+    await kernel.compile(tk.meta(64, "f4").partition(16), tk.meta(64, tk.float32), 1.0, 1)
+    part, _, _, _ = await kernel(ca.empty((64,), "f4").partition(16), ca.ones((64,), "f4"), 1.0, 1)
+    assert set((await part.tensor.to_host()).tolist()) == {2.0}
+
+
+# ------------------------------------------------------------------ options and texts
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"occupancy": 33}, "occupancy is 1 to 32, got 33"),
+        ({"num_ctas": 3}, "num_ctas is one of \\(1, 2, 4, 8, 16\\), got 3"),
+        ({"num_worker_warps": 5}, "num_worker_warps is one of"),
+        ({"opt_level": 4}, "opt_level is 0 to 3, got 4"),
+        ({"max_divisibility": 32}, "max_divisibility is one of"),
+        ({"occupancy": True}, "occupancy is 1 to 32, got True"),
+    ],
+)
+def test_options_are_checked(options, message):
+    with pytest.raises(tk.KernelOptionError, match=message):
+        KernelOptions(**options)
+    with pytest.raises(tk.KernelOptionError, match=message):
+        scale(1, 2, 3).with_options(**options)
+
+
+def test_unknown_option_is_named():
+    with pytest.raises(tk.KernelOptionError, match="there is no option warps; there are occupancy"):
+        scale.with_options(warps=4)
+
+
+def test_options_reach_the_bytecode():
+    @tk.kernel(num_ctas=2, occupancy=1)
+    def hinted(out):
+        out.store(out.load())
+
+    args = (tk.meta((64, 64), "f4").partition((8, 8)),)
+    assert "num_ctas=2 occupancy=1" in hinted.ir(*args)
+    text = hinted.with_options(num_worker_warps=8).tile_ir(*args)
+    for hint in ("num_cta_in_cga = 2", "occupancy = 1", "num_worker_warps_per_cta = 8"):
+        assert hint in text
+
+
+def test_texts_of_a_kernel():
+    args = (tk.meta((64, 128), "f4").partition((1, 128)), tk.meta((64, 128), "f4"))
+    before, after = row_softmax.ir(*args, passes=False), row_softmax.ir(*args)
+    assert before.startswith(
+        "func @row_softmax(%out: ptr<f32>, %out_shape0: i32, %out_shape1: i32, %out_stride0: i32"
+    )
+    assert "reduce" in after
+    text = row_softmax.tile_ir(*args)
+    assert "entry @row_softmax" in text
+    assert row_softmax.bytecode(*args)[:8] == b"\x7fTileIR\0"
+
+
+def test_decorator_takes_functions_only():
+    with pytest.raises(TypeError, match="a lambda has no statements"):
+        tk.kernel(lambda out: None)
+    with pytest.raises(TypeError, match="marks a function, got int"):
+        tk.kernel(3)
+
+    async def coroutine(out):
+        pass
+
+    with pytest.raises(TypeError, match="is a generator or coroutine"):
+        tk.kernel(coroutine)
+
+
+def test_annotation_that_says_nothing():
+    @tk.kernel
+    def odd(x: list):
+        pass
+
+    with pytest.raises(
+        tk.KernelArgumentError, match=r"parameter x is annotated <class 'list'>; use tk\.Tensor"
+    ):
+        odd(1)
+
+
+def test_kernel_looks_like_its_function():
+    assert scale.__name__ == "scale"
+    assert add.__doc__ == "out = x + y, of tensors of one length."
+    assert repr(add) == "<tile kernel tilekern.kernels._elementwise.add>"
+
+
+# ------------------------------------------------------------------ sources
+
+
+def test_kernel_without_source_says_what_to_do(device):
+    names = {"tk": tk}
+    exec("@tk.kernel\ndef hidden(out):\n    out.store(1)\n", names)
+    with pytest.raises(
+        tk.KernelSourceError, match="the source of hidden, defined in <string>, is not available"
+    ):
+        names["hidden"](ca.zeros((1,), "i4").partition(1)).sync()
+    assert issubclass(tk.KernelSourceError, ca.CompileError)
+
+
+def test_registered_source_works(device):
+    import linecache
+
+    text = "@tk.kernel\ndef shown(out):\n    out.store(41 + 1)\n"
+    linecache.cache["<made up>"] = (len(text), None, text.splitlines(True), "<made up>")
+    names = {"tk": tk}
+    exec(compile(text, "<made up>", "exec"), names)
+    out = names["shown"](ca.zeros((1,), "i4").partition(1)).first().unpartition().to_host().sync()
+    assert out.tolist() == [42]
+
+
+PROGRAM = """
+import cuda_async as ca, tilekern as tk
+@tk.kernel
+def k(out):
+    out.store(5)
+try:
+    print(k(ca.zeros((1,), "i4").partition(1)).first().unpartition().to_host().sync().tolist())
+except tk.KernelSourceError as error:
+    print("refused:", error)
+print("still here")
+"""
+
+
+@pytest.mark.parametrize("way", ["-c", "stdin", "file", "-i"])
+def test_kernels_of_all_kinds_of_programs(way, tmp_path, monkeypatch):
+    """Where the source can be found it works; where not, the error says so and the program goes on."""
+    monkeypatch.setenv("CUDA_ASYNC_DRIVER", "host")
+    monkeypatch.setenv("PYTHONPATH", str(Path(tk.__file__).parent.parent))
+    command, text = [sys.executable], None
+    if way == "-c":
+        command += ["-c", PROGRAM]
+    elif way == "file":
+        (tmp_path / "program.py").write_text(PROGRAM)
+        command.append(str(tmp_path / "program.py"))
+    else:
+        command += ["-i"] if way == "-i" else ["-"]
+        text = PROGRAM.replace("    out.store(5)\n", "    out.store(5)\n\n").replace("error)\n", "error)\n\n")
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+    assert "still here" in done.stdout, done.stderr
+    assert "[5]" in done.stdout or "refused: the source of k" in done.stdout
+    if way == "file":
+        assert "[5]" in done.stdout
+
+
+def test_kernel_in_a_changed_file_is_not_compiled_wrongly(tmp_path, device, monkeypatch):
+    file = tmp_path / "changing_kernels.py"
+    file.write_text("import tilekern as tk\n@tk.kernel\ndef k(out):\n    out.store(1)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import changing_kernels
+
+    file.write_text("# a line more\nimport tilekern as tk\n@tk.kernel\ndef k(out):\n    out.store(2)\n")
+    with pytest.raises(tk.KernelSourceError, match="the file has changed since it was loaded"):
+        changing_kernels.k(ca.zeros((1,), "i4").partition(1)).sync()
+
+
+# ------------------------------------------------------------------ the library
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_add_and_saxpy(dtype, device):
+    x, y = (np.random.default_rng(i).standard_normal(1000).astype(dtype) for i in range(2))
+    out = add(ca.empty((1000,), dtype).partition(128), ca.from_host(x), ca.from_host(y))
+    assert np.array_equal(out.first().unpartition().to_host().sync(), x + y)
+    out = saxpy(ca.from_host(y).partition(256), 2.0, ca.from_host(x))
+    assert np.array_equal(out.first().unpartition().to_host().sync(), (2 * x) + y)
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float16, ml_dtypes.bfloat16, np.float32], ids=lambda d: np.dtype(d).name
+)
+def test_row_softmax(dtype, device):
+    x = (3 * np.random.default_rng(0).standard_normal((37, 10))).astype(dtype)
+    out = row_softmax(ca.empty(x.shape, dtype).partition((4, 16)), ca.from_host(x))
+    e = np.exp(x.astype("f8") - x.astype("f8").max(1, keepdims=True))
+    expected = e / e.sum(1, keepdims=True)
+    result = out.first().unpartition().to_host().sync().astype("f8")
+    assert np.abs(result - expected).max() <= 2 * float(ml_dtypes.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float16, ml_dtypes.bfloat16, np.float32], ids=lambda d: np.dtype(d).name
+)
+def test_rms_norm(dtype, device):
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((37, 100)).astype(dtype), rng.standard_normal(100).astype(dtype)
+    out = rms_norm(ca.empty(x.shape, dtype).partition((2, 128)), ca.from_host(x), ca.from_host(w), 1e-5)
+    wide = x.astype("f8")
+    expected = wide / np.sqrt((wide**2).mean(1, keepdims=True) + 1e-5) * w.astype("f8")
+    result = out.first().unpartition().to_host().sync().astype("f8")
+    assert np.abs(result - expected).max() <= 8 * float(ml_dtypes.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64], ids=lambda d: np.dtype(d).name
+)
+def test_matmul(dtype, device):
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-3, 4, (100, 70)).astype(dtype), rng.integers(-3, 4, (70, 50)).astype(dtype)
+    out = matmul(ca.empty((100, 50), dtype).partition((32, 16)), ca.from_host(a), ca.from_host(b), 16)
+    expected = (a.astype("f8") @ b.astype("f8")).astype(dtype)
+    assert np.array_equal(out.first().unpartition().to_host().sync(), expected)
