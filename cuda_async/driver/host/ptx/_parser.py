@@ -137,6 +137,8 @@ class _ModuleParser(TokenReader):
         token = self.next()
         if token.kind == "mark" and token.text == ";":
             return
+        if token.kind == "name" and self.accept(":"):
+            return  # a label between debug sections
         match token.text if token.kind == "dot" else "":
             case ".file":
                 self._read_file()

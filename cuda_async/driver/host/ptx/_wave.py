@@ -274,7 +274,7 @@ class Wave:
         rest = ~chosen if group.mask is None else group.mask & ~chosen
         part = Group(frame, group.block, chosen, count)
         part.position = group.position
-        part.outgoing = group.outgoing
+        part.outgoing = group.outgoing.copy()
         part.ticket = group.ticket
         group.attach(frame, rest, group.count - count)
         frame.members.append(part)

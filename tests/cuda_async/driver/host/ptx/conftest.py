@@ -41,10 +41,11 @@ def nvrtc_ptx(source: str, arch: str, options: tuple[str, ...]) -> str:
 class PtxDevice:
     """Host memory, and launches that run to their end at once."""
 
+    folder = DATA
+
     def __init__(self) -> None:
         self.memory = HostMemory(1 << 28)
         self.modules = []
-        self.longest_step_s = 0.0
 
     def load(self, text: str, name: str = "kernel.ptx"):
         module = parse_module(text, name).load(self.memory)
