@@ -3,6 +3,9 @@
 Only whole operands: the selectors that pick bytes or halves of an operand (`r1.b0`, `.h10` masks) are part of
 the operand, not of the opcode, and compilers do not write them. The SIMD forms take the parts of a against
 those of b; their third operand is a total to add to with `.add` and unused otherwise.
+
+The scalar forms with a secondary `.min` or `.max` are left out: the manual compares in the destination's type,
+where NVIDIA's driver gives the larger unsigned value for `.min` too, and no compiler writes them.
 """
 
 from __future__ import annotations
@@ -81,13 +84,9 @@ def _packed(picks: Picks) -> Operation:
     return Operation(run, operands, (result_type,))
 
 
-_SECOND: dict[str, Callable[[Array, Array], Array]] = {"add": np.add, "min": np.minimum, "max": np.maximum}
-
-
 def _scalar(picks: Picks) -> Operation:
-    """vadd, vsub, vabsdiff, vmin, vmax, vset on 33-bit intermediate values, with a second operation."""
+    """vadd, vsub, vabsdiff, vmin, vmax, vset on 33-bit intermediate values, then added to a third operand."""
     combine, saturate = _combination(picks), "sat" in picks
-    second = _SECOND.get(picks.get("second", ""))
     result_type = picks.get("dtype", "u32")
 
     def wide(a: Array, ptx_type: str) -> Array:
@@ -100,15 +99,12 @@ def _scalar(picks: Picks) -> Operation:
     def plain(a: Array, b: Array) -> tuple[Array, ...]:
         return (first(a, b).astype(np.uint32),)
 
-    if second is None:
-        return Operation(plain, (picks["atype"], picks["btype"]), (result_type,))
+    def added(a: Array, b: Array, c: Array) -> tuple[Array, ...]:
+        return (first(a, b).astype(np.uint32) + c,)
 
-    def combined(a: Array, b: Array, c: Array) -> tuple[Array, ...]:
-        # The second operation sees 32 bits of the destination's type.
-        value = wide(first(a, b).astype(np.uint32), result_type)
-        return (second(value, wide(c, result_type)).astype(np.uint32),)
-
-    return Operation(combined, (picks["atype"], picks["btype"], result_type), (result_type,))
+    if "add" in picks:
+        return Operation(added, (picks["atype"], picks["btype"], result_type), (result_type,))
+    return Operation(plain, (picks["atype"], picks["btype"]), (result_type,))
 
 
 _WORDS = "u32 s32"
@@ -122,20 +118,18 @@ FORMS: list[Form] = [
     *form("vset2 vset4", ".atype.btype.cmp{.add}", _packed, atype=_WORDS, btype=_WORDS, cmp=_CMP),
     *form(
         _SCALAR,
-        ".dtype.atype.btype{.sat}{.second}",
+        ".dtype.atype.btype{.sat}{.add}",
         _scalar,
         dtype=_WORDS,
         atype=_WORDS,
         btype=_WORDS,
-        second="add min max",
     ),
     *form(
         "vset",
-        ".atype.btype.cmp{.second}",
+        ".atype.btype.cmp{.add}",
         _scalar,
         atype=_WORDS,
         btype=_WORDS,
         cmp=_CMP,
-        second="add min max",
     ),
 ]
