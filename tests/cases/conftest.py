@@ -80,10 +80,16 @@ class Latch:
 
     def hold(self, *uses):
         """An operation that is done once the latch is open; `uses` are the operands it counts as using."""
-        return self._function.launch(1, 1, self._value, uses=uses)
+        op = self._function.launch(1, 1, self._value, uses=uses)
+        return op.then_with_context(self._keep) if hasattr(self, "_block") else op
+
+    def _keep(self, ctx, value):
+        ctx.retain(self._block)  # the kernel reads it
+        return ca.value(value)
 
     def open(self):
         self.is_open = True
+        _latches.discard(self)
         if hasattr(self, "_gate"):
             self._gate.set()
         else:
@@ -120,20 +126,21 @@ def latch(device, request):
     _hold[device.kind].load(device)
 
     def make():
-        _latches.append(Latch(device))
-        return _latches[-1]
+        made = Latch(device)
+        _latches.add(made)
+        return made
 
     yield make
     _open_latches()
     device.synchronize()
 
 
-_latches = []
+_latches = set()
 
 
 def _open_latches():
     while _latches:
-        _latches.pop().open()
+        next(iter(_latches)).open()
 
 
 @pytest.fixture
