@@ -46,7 +46,7 @@ class PinnedBlock:
             size *= n
         raw = (ctypes.c_ubyte * size).from_address(self.address)
         raw._block = self  # type: ignore[attr-defined]  # ctypes arrays carry attributes
-        return np.frombuffer(raw, dtype=dtype).reshape(shape) if size else np.empty(shape, dtype)
+        return np.frombuffer(memoryview(raw), dtype=dtype).reshape(shape) if size else np.empty(shape, dtype)
 
 
 class PinnedPool:

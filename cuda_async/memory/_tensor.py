@@ -286,4 +286,5 @@ def host_view(tensor: Tensor) -> np.ndarray[Any, Any]:
     if high == low:
         return np.empty(tensor.shape, tensor.dtype)
     raw = (ctypes.c_ubyte * ((high - low) * size)).from_address(tensor._address + low * size)
-    return np.ndarray(tensor.shape, tensor.dtype, raw, -low * size, tuple(s * size for s in tensor.strides))
+    strides = tuple(s * size for s in tensor.strides)
+    return np.ndarray(tensor.shape, tensor.dtype, memoryview(raw), -low * size, strides)

@@ -126,7 +126,8 @@ def _share_memory(a: Tensor, b: Tensor) -> bool:
         )
 
     try:
-        return np.shares_memory(stand_in(a), stand_in(b), max_work=10_000)
+        most: Any = 10_000  # NumPy 2.4's stubs know no numbers but -1 and 0
+        return np.shares_memory(stand_in(a), stand_in(b), max_work=most)
     except np.exceptions.TooHardError:
         return True
 

@@ -167,8 +167,8 @@ class Barriers:
         arrived = barrier.arrived.reshape(wave.blocks, -1, 32)
         gone = ~wave.live.reshape(arrived.shape)
         per_warp = np.count_nonzero(arrived, axis=2)
-        whole = (arrived | gone).all(axis=2)
-        everyone = whole.all(axis=1)
+        whole: Array = np.all(arrived | gone, axis=2)
+        everyone: Array = np.all(whole, axis=1)
         threads = np.where(whole & (per_warp > 0), 32, per_warp).sum(axis=1)
         present = per_warp.sum(axis=1) > 0
         done = present & np.where(barrier.expected > 0, threads >= barrier.expected, everyone)
@@ -187,9 +187,9 @@ class Barriers:
         if reduction == "popc":
             result: Array = np.count_nonzero(values & arrived, axis=1).astype(np.uint32)
         elif reduction == "and":
-            result = (values | ~arrived).all(axis=1)
+            result = np.all(values | ~arrived, axis=1)
         else:
-            result = (values & arrived).any(axis=1)
+            result = np.any(values & arrived, axis=1)
         return np.repeat(result, wave.lanes_per_block)
 
     def _release(
