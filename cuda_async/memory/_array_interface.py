@@ -30,7 +30,7 @@ def cuda_array_interface(tensor: Tensor) -> dict[str, Any]:
     buffer = tensor._buffer
     if tensor.device.kind != "cuda":
         raise AttributeError(f"__cuda_array_interface__: the tensor is on {tensor.device}; use DLPack")
-    if tensor.dtype.kind not in "biuf":
+    if tensor.dtype.isbuiltin != 1:
         raise AttributeError(
             f"__cuda_array_interface__: the interface has no name for {tensor.dtype.name}; use DLPack"
         )

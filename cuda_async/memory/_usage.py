@@ -10,7 +10,7 @@ Most memory lives on one stream, so one reader is kept in two slots and a dict i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,8 @@ class Usage:
     """The last write and the reads since, as (stream, number).
 
     Attributes:
-        lent: to whom the memory was ever exported: `"default streams"`, `"anywhere"`, or None for nobody.
+        lent: streams that consumers of the memory named, by address, with what is known to keep the stream alive;
+            None when it was never lent.
     """
 
     __slots__ = ("lent", "more_reads", "read_number", "read_stream", "write_number", "write_stream")
@@ -36,7 +37,7 @@ class Usage:
         self.read_stream: StreamLike = None
         self.read_number = 0
         self.more_reads: dict[StreamLike, int] | None = None
-        self.lent: Literal["default streams", "anywhere"] | None = None
+        self.lent: dict[int, Any] | None = None
 
     def add_read(self, stream: StreamLike, number: int) -> None:
         """Note a read; the latest number of each stream is kept."""

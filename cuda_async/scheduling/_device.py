@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ..errors import ContextError, DeviceLostError, DriverError, OutOfMemoryError, SchedulingError
+from ..errors import ContextError, DeviceLostError, OutOfMemoryError, SchedulingError
 from ..memory import Buffer, FreeNote, PinnedPool, Usage
 from ._ordering import order_uses
 from ._sharing import (
     LEGACY_STREAM,
     PER_THREAD_STREAM,
     foreign_calls,
+    is_untraceable,
     lend,
     lend_to_anyone,
     wait_for_borrowers,
@@ -127,6 +128,7 @@ class Device:
         self._outside: WeakSet[Buffer] = WeakSet()
         self._events: list[EventHandle] = []
         self._notes: deque[FreeNote] = deque()
+        self._held_notes: list[FreeNote] = []  # of memory lent to streams that may be gone (`_sharing`)
         self._dropped_events: deque[EventHandle] = deque()
         self._lost: DeviceLostError | None = None
         self._forked = False
@@ -332,7 +334,7 @@ class Device:
                 raise
             except Exception as error:
                 first = first or error
-        self.collect()
+        self.collect(everything=True)
         if self._reclaim is not None:
             submission = self._reclaim._submit()
             if submission is not None:
@@ -381,8 +383,13 @@ class Device:
             raise ValueError(f"a memory limit is a number of bytes or None, got {limit}")
         self._limit = limit
 
-    def collect(self) -> None:
-        """Free, in stream order, the memory of tensors that were dropped; retire what is done. Never waits."""
+    def collect(self, *, everything: bool = False) -> None:
+        """Free, in stream order, the memory of tensors that were dropped; retire what is done. Never waits.
+
+        Args:
+            everything: also what was exported to a stream that may not exist any more. That invalidates captures of
+                CUDA graphs that are under way, in any library.
+        """
         if self._driver is None:
             return
         for stream in list(self._streams):
@@ -394,24 +401,30 @@ class Device:
             return
         self._driver.bind()
         with self._lock:
-            self._collect()
+            self._collect(everything=everything)
 
     def trim(self) -> None:
         """Give cached memory back to the system, pinned memory too. Slow."""
-        self.collect()
+        self.collect(everything=True)
         self.driver.pool_trim(0)
         if self._pinned is not None:
             self._pinned.trim()
 
-    def _collect(self) -> None:
+    def _collect(self, *, everything: bool = False) -> None:
         """Lock held, context bound."""
         notes = self._notes
+        if everything:
+            notes.extend(self._held_notes)
+            self._held_notes.clear()
         driver = self._driver
         assert driver is not None
         later: list[FreeNote] = []
         while notes:
             note = notes.popleft()
             usage = note.usage
+            if not everything and note.owner is None and is_untraceable(usage):
+                self._held_notes.append(note)
+                continue
             uses = list(usage.uses())
             streams = {source for source, _ in uses}
             stream: Stream | None = (
@@ -428,12 +441,9 @@ class Device:
                 stream._dirty = True
                 stream._record()
                 continue
-            if usage.lent is not None:
-                try:
-                    wait_for_borrowers(self, stream, usage)
-                except DriverError:  # some stream is being captured: the next one who comes by frees it
-                    later.append(note)
-                    continue
+            if usage.lent is not None and not wait_for_borrowers(self, stream, usage):
+                later.append(note)  # the next one who comes by frees it
+                continue
             if self._poison:
                 driver.fill_async(note.address, b"\xdd", note.size_bytes, stream.handle)
             driver.memory_free_async(note.address, stream.handle)
@@ -446,6 +456,8 @@ class Device:
 
     def _forget_notes(self) -> list[FreeNote]:
         forgotten = []
+        self._notes.extend(self._held_notes)
+        self._held_notes.clear()
         while self._notes:
             forgotten.append(self._notes.popleft())
             self._used -= forgotten[-1].size_bytes
@@ -465,6 +477,8 @@ class Device:
             if self._notes:
                 self._collect()
             limit = self._limit
+            if limit is not None and self._used + size_bytes > limit and self._held_notes:
+                self._collect(everything=True)
             if limit is not None and self._used + size_bytes > limit:
                 raise OutOfMemoryError(
                     f"{self}: out of memory: asked for {size_bytes} bytes, {self._used} are used of a limit of "
@@ -476,6 +490,7 @@ class Device:
             try:
                 address = driver.memory_alloc_async(size_bytes, stream.handle)
             except OutOfMemoryError:
+                self._collect(everything=True)
                 driver.pool_trim(0)
                 address = driver.memory_alloc_async(size_bytes, stream.handle)
             self._used += size_bytes

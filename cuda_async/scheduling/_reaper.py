@@ -78,7 +78,7 @@ def _open_submissions() -> list[Submission]:
 def _collect_all() -> None:
     for device in all_open_devices():
         try:
-            device.collect()
+            device.collect(everything=True)
         except DeviceLostError as lost:
             device._note_lost(lost)
 

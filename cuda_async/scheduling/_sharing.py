@@ -1,15 +1,20 @@
 """Memory that other libraries know too: lent to them (exports), or borrowed from them (imports).
 
-Lending. The consumer names its stream while it takes the memory, and that is the only moment at which the stream is
-sure to exist: its owner may destroy it at any later time, and touching a destroyed stream ends the process. So the
-stream is made to wait for our last write then and there, and is never used again. Freeing must still come after the
-consumer's work, so lent memory is freed behind
+Lending. The consumer names its stream while it takes the memory, and the stream is made to wait for our last write then
+and there. Freeing must come after the consumer's work in that stream; but its owner may have destroyed it by then, and
+touching a destroyed stream ends the process (seen with driver 580). So it is asked again only if something is known to
+keep it alive:
 
-- the legacy default stream, if only that (or a per-thread one, for which it waits) was ever named: it always exists;
-- otherwise everything that the context holds at that moment, whoever enqueued it.
+- the default streams always exist; a per-thread one has no name in other threads, but the legacy one waits for them;
+- torch never destroys the streams of its pools;
+- CuPy destroys a stream with its object, so the object is kept.
 
-Such frees go to a stream of their own, so that nothing of ours is held up. On the host device there is no stream to
-wait in, so memory whose last write is not done is not lent.
+For other streams the driver has an event behind everything that the context holds. Asking for it breaks every capture
+that is under way, in whatever stream (seen with driver 580, in all capture modes). So memory lent to such streams is
+only freed when somebody asks for all of it (`drain()`, `synchronize()`, `trim()`), or when memory runs out.
+
+Frees of lent memory go to a stream of their own, so that nothing of ours is held up. On the host device there is no
+stream to wait in, so memory whose last write is not done is not lent.
 
 Borrowing. The producer makes a stream of ours wait for its work; we note that as a write by that stream, so whatever
 uses the memory next is ordered behind it. The same memory may come in more than once, and may be memory that we lent
@@ -20,10 +25,11 @@ Work that the other side enqueues later is not seen here: `foreign()` runs it in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+import sys
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..driver import Driver, StreamHandle
-from ..errors import ContextError
+from ..errors import ContextError, DriverError
 
 if TYPE_CHECKING:
     from ..driver import EventHandle
@@ -36,6 +42,7 @@ __all__ = [
     "PER_THREAD_STREAM",
     "adopt",
     "foreign_calls",
+    "is_untraceable",
     "lend",
     "lend_to_anyone",
     "wait_for_borrowers",
@@ -47,12 +54,14 @@ LEGACY_STREAM = 1
 PER_THREAD_STREAM = 2
 """In every thread that says it, that thread's own default stream."""
 NO_ORDERING = -1
+ALWAYS_THERE = "the default stream"
 
 
 class ForeignCalls(Driver, Protocol):
     """What the CUDA driver has beside the protocol; the host device has no foreign streams."""
 
     def stream_borrow(self, address: int) -> StreamHandle: ...
+    def stream_is_capturing(self, stream: StreamHandle) -> bool: ...
     def event_record_context(self, event: EventHandle) -> None: ...
     def pointer_device(self, address: int) -> int: ...
 
@@ -118,10 +127,9 @@ def _lend_to_stream(device: Device, buffer: Buffer, address: int) -> None:
     device._exchange_stream()  # freeing needs it, under the lock
     driver = foreign_calls(device)
     driver.bind()
-    is_default = address in (LEGACY_STREAM, PER_THREAD_STREAM)
-    if is_default:
-        # A per-thread stream has no name in other threads; the legacy one stands for all of them.
+    if address == PER_THREAD_STREAM:
         address = LEGACY_STREAM
+    keeper = _keeper(device, address)
     with device._lock:
         usage = buffer.usage
         writer: Stream | None = usage.write_stream
@@ -133,23 +141,61 @@ def _lend_to_stream(device: Device, buffer: Buffer, address: int) -> None:
             if submission is not None:
                 handle = driver.stream_borrow(address)
                 try:
+                    if driver.stream_is_capturing(handle):
+                        raise BufferError(
+                            "the tensor's contents are still being written, and a stream that is being captured "
+                            "cannot wait for them; await the operation that writes it first"
+                        )
                     driver.stream_wait_event(handle, submission.event)
                 finally:
                     driver.stream_destroy(handle)  # only ends the loan
-        usage.lent = "default streams" if is_default and usage.lent != "anywhere" else "anywhere"
+        _note_lent(usage, address, keeper)
+
+
+def _note_lent(usage: Usage, address: int, keeper: Any) -> None:
+    if usage.lent is None:
+        usage.lent = {}
+    usage.lent[address] = keeper
+
+
+# Any: these libraries are optional, and ship no types that we could name.
+def _keeper(device: Device, address: int) -> Any:
+    """What keeps the stream alive that is named right now, where that is known."""
+    if address == LEGACY_STREAM:
+        return ALWAYS_THERE
+    return _current_streams(device).get(address)
+
+
+def _current_streams(device: Device) -> dict[int, Any]:
+    """This thread's current streams in torch and CuPy, by address, of those that last or that we can make last."""
+    found: dict[int, Any] = {}
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        stream = torch.cuda.current_stream(device.ordinal)
+        if stream.stream_id != stream.cuda_stream:  # else it is somebody else's, which torch only borrows
+            found[int(stream.cuda_stream)] = stream
+    cupy = sys.modules.get("cupy")
+    if cupy is not None:
+        stream = cupy.cuda.get_current_stream(device.ordinal)
+        if isinstance(stream, cupy.cuda.Stream):  # an ExternalStream is borrowed there too
+            found[int(stream.ptr)] = stream
+    return {address: keeper for address, keeper in found.items() if address > PER_THREAD_STREAM}
 
 
 def lend_to_anyone(device: Device, buffer: Buffer) -> int | None:
-    """Some library may use `buffer` on some CUDA stream for as long as it keeps our tensor.
+    """Some library may use `buffer` for as long as it keeps our tensor, on its current stream or the default one.
 
     Returns:
         The stream to order that behind; None when nothing is being written.
     """
     device._check_usable()
     device._exchange_stream()  # freeing needs it, under the lock
+    streams = _current_streams(device)
     with device._lock:
         usage = buffer.usage
-        usage.lent = "anywhere"
+        _note_lent(usage, LEGACY_STREAM, ALWAYS_THERE)
+        for address, keeper in streams.items():
+            _note_lent(usage, address, keeper)
         buffer.retained_on_use = True
         device._outside.add(buffer)
         writer: Stream | None = usage.write_stream
@@ -158,27 +204,43 @@ def lend_to_anyone(device: Device, buffer: Buffer) -> int | None:
         return int(writer.handle)
 
 
-def wait_for_borrowers(device: Device, stream: Stream, usage: Usage) -> None:
+def wait_for_borrowers(device: Device, stream: Stream, usage: Usage) -> bool:
     """Lock held: later work on `stream` waits for all that consumers of lent memory have enqueued.
 
-    Raises:
-        DriverError: that cannot be asked for now, for instance while a stream is captured.
+    False when that cannot be asked for now, because a stream is being captured.
     """
+    assert usage.lent is not None
     driver = foreign_calls(device)
     event = device._events.pop() if device._events else driver.event_create()
     try:
-        if usage.lent == "default streams":
-            legacy = driver.stream_borrow(LEGACY_STREAM)
+        if is_untraceable(usage):
             try:
-                driver.event_record(event, legacy)
+                driver.event_record_context(event)
+            except DriverError:
+                return False
+            driver.stream_wait_event(stream.handle, event)
+            stream._dirty = True
+            return True
+        for address in usage.lent:
+            own = device._stream_at(address)
+            handle = driver.stream_borrow(address) if own is None else own.handle
+            try:
+                if driver.stream_is_capturing(handle):
+                    return False
+                driver.event_record(event, handle)
+                driver.stream_wait_event(stream.handle, event)
+                stream._dirty = True
             finally:
-                driver.stream_destroy(legacy)
-        else:
-            driver.event_record_context(event)
-        driver.stream_wait_event(stream.handle, event)
+                if own is None:
+                    driver.stream_destroy(handle)  # only ends the loan
     finally:
         device._events.append(event)
-    stream._dirty = True
+    return True
+
+
+def is_untraceable(usage: Usage) -> bool:
+    """Whether memory was lent to a stream that may be gone by now."""
+    return usage.lent is not None and None in usage.lent.values()
 
 
 # -------------------------------------------------------------------------------------- borrowing
@@ -226,8 +288,8 @@ def adopt(device: Device, buffer: Buffer, stream: Stream | None = None) -> None:
             for usage in usages:
                 for source, number in usage.uses():
                     stream._wait_for(source, number)
-                if merged.lent != "anywhere":
-                    merged.lent = usage.lent or merged.lent
+                for address, keeper in (usage.lent or {}).items():
+                    _note_lent(merged, address, keeper)
             stream._dirty = True
             merged.set_write(stream, stream._next)
             for other in sharing:

@@ -36,6 +36,7 @@ STREAM_NON_BLOCKING = 1
 EVENT_BLOCKING_SYNC = 1
 EVENT_DISABLE_TIMING = 2
 MAX_CACHED_CONFIGS = 256
+CAPTURE_IMPLICIT = 906
 
 
 class CudaDriver(MemoryCalls):
@@ -148,6 +149,16 @@ class CudaDriver(MemoryCalls):
                     f"stream {handle:#x} is one of {self.label}'s own; use the stream object it belongs to"
                 )
         return handle
+
+    def stream_is_capturing(self, stream: StreamHandle) -> bool:
+        """True while work put into the stream would become part of a graph, or would break a capture elsewhere."""
+        self.bind()
+        code, status = self._api.cuStreamIsCapturing(self._streams[stream])
+        if int(code) == CAPTURE_IMPLICIT:  # the default stream, while one that waits for it is captured
+            return True
+        if code:
+            self._fail("cuStreamIsCapturing", code)
+        return bool(status != self._api.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
 
     def stream_synchronize(self, stream: StreamHandle) -> None:
         """Wait until the stream is empty."""
@@ -392,6 +403,7 @@ _REFUSED = (
     "pool_statistics",
     "stream_borrow",
     "stream_create",
+    "stream_is_capturing",
     "stream_query",
     "stream_synchronize",
     "stream_wait_event",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +29,8 @@ class ForeignDriver(HostDriver):
         super().__init__(stepped=True, memory_bytes=1 << 20)
         self.theirs: set[int] = set()
         self.loans: dict[int, int] = {}
-        self.captured = False
+        self.context_events = 0
+        self.captured: set[int] = set()
         while super().stream_create() < 8:  # addresses 0 to 2 have meanings of their own
             pass
         self.legacy = self.their_stream()
@@ -56,7 +59,12 @@ class ForeignDriver(HostDriver):
         else:
             super().stream_destroy(stream)
 
+    def stream_is_capturing(self, stream: StreamHandle) -> bool:
+        assert stream in self._streams, "a stream that does not exist"
+        return stream in self.captured
+
     def event_record_context(self, event) -> None:
+        self.context_events += 1
         if self.captured:
             raise DriverError("cuCtxRecordEvent", 900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "not now")
         for stream in list(self._streams):
@@ -108,6 +116,29 @@ class Lab:
 
 
 @pytest.fixture
+def current_stream(monkeypatch):
+    """current_stream(library, address): that library is loaded and has this current stream."""
+
+    def install(library: str, address: int, *, external: bool = False) -> object:
+        if library == "torch":
+            stream = SimpleNamespace(cuda_stream=int(address), stream_id=int(address) if external else 3)
+            cuda = SimpleNamespace(is_initialized=lambda: True, current_stream=lambda device: stream)
+        else:
+            own, borrowed = type("Stream", (), {}), type("ExternalStream", (), {})
+            stream = borrowed() if external else own()
+            stream.ptr = int(address)
+            cuda = SimpleNamespace(Stream=own, get_current_stream=lambda device: stream)
+        monkeypatch.setitem(sys.modules, library, SimpleNamespace(cuda=cuda))
+        return stream
+
+    for library in ("torch", "cupy"):
+        monkeypatch.delitem(sys.modules, library, raising=False)
+    return lambda library, address, **more: (
+        install(library, address, **more) if library in ("torch", "cupy") else None
+    )
+
+
+@pytest.fixture
 def lab():
     lab = Lab()
     yield lab
@@ -118,7 +149,9 @@ def lab():
 class Theirs:
     """Another library's array on the same memory."""
 
-    def __init__(self, address: int, shape=(4,), *, stream: int | None = None, version: int = 3, **changes) -> None:
+    def __init__(
+        self, address: int, shape=(4,), *, stream: int | None = None, version: int = 3, **changes
+    ) -> None:
         self.__cuda_array_interface__ = {
             "version": version,
             "shape": shape,
@@ -189,22 +222,43 @@ def test_ambiguous_streams_are_refused(lab, stream):
         lab.tensor().__dlpack__(stream=stream)
 
 
-@pytest.mark.parametrize("default", [True, False], ids=["default stream", "other stream"])
-def test_freeing_waits_for_the_consumers_work(lab, default):
-    theirs = lab.driver.legacy if default else lab.driver.their_stream()
+@pytest.mark.parametrize("kind", ["default", "torch", "cupy", "unknown"])
+def test_freeing_waits_for_the_consumers_work(lab, current_stream, kind):
+    theirs = lab.driver.legacy if kind == "default" else lab.driver.their_stream()
+    current_stream(kind, theirs)
     t = lab.tensor()
     address = t._address
-    capsule = t.__dlpack__(stream=1 if default else int(theirs))
+    capsule = t.__dlpack__(stream=1 if kind == "default" else int(theirs))
     lab.they_fill(theirs, address, 9)
     del t, capsule
     gc.collect()
-    lab.device.collect()
+    lab.device.collect(everything=kind == "unknown")
     for handle in list(lab.driver._streams):
         if handle != theirs:
             lab.run(handle)
     assert not lab.driver.freed
     lab.driver.advance_all()
     assert lab.driver.freed == [address]
+    assert lab.driver.context_events == (kind == "unknown")
+
+
+@pytest.mark.parametrize("kind", ["torch", "cupy"])
+def test_stream_that_another_library_only_borrowed_is_unknown(lab, current_stream, kind):
+    theirs = lab.driver.their_stream()
+    current_stream(kind, theirs, external=True)
+    t = lab.tensor()
+    capsule = t.__dlpack__(stream=int(theirs))
+    assert t._buffer.usage.lent == {theirs: None}
+    del capsule
+
+
+def test_cupys_stream_is_kept(lab, current_stream):
+    theirs = lab.driver.their_stream()
+    stream = current_stream("cupy", theirs)
+    t = lab.tensor()
+    capsule = t.__dlpack__(stream=int(theirs))
+    assert t._buffer.usage.lent == {theirs: stream}
+    del capsule
 
 
 def test_consumer_may_destroy_its_stream(lab):
@@ -217,12 +271,35 @@ def test_consumer_may_destroy_its_stream(lab):
     lab.fill(t, 3)
     del t, capsule
     lab.finish()
+    assert not lab.driver.freed
+    assert lab.driver.context_events == 0, "nobody has asked for something that breaks captures"
+    assert lab.device.memory_stats().used_bytes == 16
+    lab.device.trim()
+    lab.finish()
     assert lab.driver.freed == [address]
     assert lab.device.memory_stats().used_bytes == 0
 
 
-def test_freeing_lent_memory_holds_up_nothing_of_ours(lab):
+@pytest.mark.parametrize("shortage", ["limit", "memory"])
+def test_held_memory_is_freed_when_it_is_needed(lab, shortage):
     theirs = lab.driver.their_stream()
+    half = lab.driver.memory.size_bytes // 2
+    context = ExecutionContext(lab.device, lab.stream)
+    t = context.empty((half + 4096,), "int8")
+    capsule = t.__dlpack__(stream=int(theirs))
+    del t, capsule
+    gc.collect()
+    if shortage == "limit":
+        lab.device.memory_limit = half + 8192
+    context.empty((half,), "int8")
+    assert lab.driver.context_events == 1
+    lab.driver.advance_all()
+    assert len(lab.driver.freed) == 1
+
+
+def test_freeing_lent_memory_holds_up_nothing_of_ours(lab, current_stream):
+    theirs = lab.driver.their_stream()
+    current_stream("torch", theirs)
     t = lab.tensor()
     capsule = t.__dlpack__(stream=int(theirs))
     lab.run(lab.stream.handle)
@@ -235,17 +312,37 @@ def test_freeing_lent_memory_holds_up_nothing_of_ours(lab):
     assert lab.contents(other._address) == [5] * 4
 
 
-def test_freeing_is_put_off_during_a_capture(lab):
+@pytest.mark.parametrize("kind", ["default", "torch", "unknown"])
+def test_freeing_is_put_off_during_a_capture(lab, current_stream, kind):
+    theirs = lab.driver.legacy if kind == "default" else lab.driver.their_stream()
+    current_stream(kind, theirs)
     t = lab.tensor()
     address = t._address
-    capsule = t.__dlpack__(stream=int(lab.driver.their_stream()))
+    capsule = t.__dlpack__(stream=1 if kind == "default" else int(theirs))
     del t, capsule
-    lab.driver.captured = True
+    lab.driver.captured.add(theirs)
+    lab.finish()
+    lab.device.trim()
     lab.finish()
     assert not lab.driver.freed
-    lab.driver.captured = False
+    lab.driver.captured.clear()
+    lab.device.trim()
     lab.finish()
     assert lab.driver.freed == [address]
+
+
+def test_captured_stream_cannot_wait_for_a_write(lab):
+    theirs = lab.driver.their_stream()
+    lab.driver.captured.add(theirs)
+    t = lab.tensor()
+    with pytest.raises(
+        BufferError, match="a stream that is being captured cannot wait for them; await the op"
+    ):
+        t.__dlpack__(stream=int(theirs))
+    assert not t._buffer.holders
+    lab.finish()
+    capsule = t.__dlpack__(stream=int(theirs))
+    del capsule
 
 
 def test_exported_array_interface(lab):
