@@ -195,7 +195,9 @@ WRONG_SIZES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value"), WRONG_SIZES, ids=str)
+@pytest.mark.parametrize(
+    ("kind", "value"), WRONG_SIZES, ids=lambda v: v if isinstance(v, str) else type(v).__name__
+)
 async def test_typed_scalar_of_another_size_is_refused(device, kind, value):
     """Case C21: neither cut nor widened."""
     size = (
