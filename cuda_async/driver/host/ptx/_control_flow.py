@@ -91,7 +91,10 @@ class BasicBlock:
 
 @dataclass(slots=True)
 class FlowGraph:
+    """The blocks of a function, and the registers that any instruction reads."""
+
     blocks: list[BasicBlock]
+    read: int
 
 
 _ENDERS = {
@@ -134,8 +137,8 @@ def build_flow_graph(function: Function) -> FlowGraph:
     """Cut a function's body into blocks and analyse them."""
     blocks = _cut(function)
     _number(blocks)
-    _find_live(function, blocks)
-    return FlowGraph(blocks)
+    read = _find_live(function, blocks)
+    return FlowGraph(blocks, read)
 
 
 # ------------------------------------------------------------------------------------ blocks
@@ -353,14 +356,17 @@ def _may_wait(instruction: Instruction) -> bool:
 # ---------------------------------------------------------------------------------- liveness
 
 
-def _find_live(function: Function, blocks: list[BasicBlock]) -> None:
+def _find_live(function: Function, blocks: list[BasicBlock]) -> int:
+    """Fill in `live_in`; gives the registers read anywhere."""
     carry = carry_bit(function)
+    read_anywhere = 0
     reads = [0] * len(blocks)
     kills = [0] * len(blocks)
     for block in blocks:
         read = killed = 0
         for instruction in _with_ender(block):
             used, defined = _uses(instruction, carry)
+            read_anywhere |= used
             read |= used & ~killed
             if instruction.guard is None:
                 killed |= defined
@@ -368,6 +374,7 @@ def _find_live(function: Function, blocks: list[BasicBlock]) -> None:
                 read |= defined & ~killed  # without the predicate the old value stays
         if block.guard is not None:
             read |= (1 << block.guard.register.index) & ~killed
+            read_anywhere |= 1 << block.guard.register.index
         reads[block.index], kills[block.index] = read, killed
         block.live_in = read
     predecessors: list[list[int]] = [[] for _ in blocks]
@@ -393,6 +400,7 @@ def _find_live(function: Function, blocks: list[BasicBlock]) -> None:
             if predecessor not in queued:
                 queued.add(predecessor)
                 work.append(predecessor)
+    return read_anywhere
 
 
 def _with_ender(block: BasicBlock) -> Iterator[Instruction]:

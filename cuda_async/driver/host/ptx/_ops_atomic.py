@@ -257,7 +257,8 @@ def _destinations(
 ) -> list[Destination | None]:
     if target is None:
         return [None] * vector
-    return [t.destination(part, ptx_type) for part in _parts(target, vector)]
+    found = [t.destination(part, ptx_type) for part in _parts(target, vector)]
+    return [destination if t.is_wanted(destination) else None for destination in found]
 
 
 def _lanes_of(group: Group, source: Source, where: Lanes | None) -> Array:

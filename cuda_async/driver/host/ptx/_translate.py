@@ -142,6 +142,7 @@ class Translator:
         self._specials: dict[tuple[str, str], int] = {}
         self._local_offsets = self.code.local_offsets
         self._local_bytes = 0
+        self._read = -1
         self.blocks: list[CodeBlock] = []
         self.current: CodeBlock
 
@@ -155,6 +156,7 @@ class Translator:
         """
         self._lay_out_local()
         graph = build_flow_graph(self.function)
+        self._read = graph.read
         self.blocks = [CodeBlock(b.order, b.live_in, b.spins) for b in graph.blocks]
         for basic, block in zip(graph.blocks, self.blocks):
             self.current = block
@@ -284,6 +286,10 @@ class Translator:
         register = operand.register
         bits = 1 if ptx_type == "pred" else self.bits_of(ptx_type)
         return Destination(register.index, resize(bits, register.bits, is_signed_type(ptx_type)))
+
+    def is_wanted(self, destination: Destination | None) -> bool:
+        """Whether anything reads the register; compilers often name one for a result nobody needs."""
+        return destination is not None and bool(self._read >> destination.slot & 1)
 
     def register(self, operand: Operand) -> Register:
         """The register of an operand that has to be one."""

@@ -38,15 +38,15 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     k = tl.arange(0, BK)
-    sum = tl.zeros((BM, BN), tl.float32)
+    total = tl.zeros((BM, BN), tl.float32)
     for step in range(0, tl.cdiv(K, BK)):
         at = k + step * BK
         left = tl.load(a + m[:, None] * K + at[None, :], mask=(m[:, None] < M) & (at[None, :] < K), other=0.0)
         right = tl.load(
             b + at[:, None] * N + n[None, :], mask=(at[:, None] < K) & (n[None, :] < N), other=0.0
         )
-        sum += tl.dot(left, right)
-    tl.store(c + m[:, None] * N + n[None, :], sum, mask=(m[:, None] < M) & (n[None, :] < N))
+        total += tl.dot(left, right)
+    tl.store(c + m[:, None] * N + n[None, :], total, mask=(m[:, None] < M) & (n[None, :] < N))
 
 
 MATMUL = {"a": "*{0}", "b": "*{0}", "c": "*fp32", "M": "i32", "N": "i32", "K": "i32"}
