@@ -1,9 +1,9 @@
 """`@tk.kernel`: a Python function that is compiled when it is first run with arguments of a kind.
 
-A launch finds its code in three steps. The call key (shapes, strides and the like as they are) leads to a
-`Prepared`: the code, the flat arguments without addresses and scalars, the grid. Where there is none, the
-specs of the arguments lead to a `Variant`, compiled once per target however many calls ask for it. That and
-loading the code is slow and happens in `prepare`, off the event loop.
+A launch finds its code in two steps. The call key (shapes, strides and the like as they are) leads to a
+written-out function that launches such calls; `_written.py` makes both. Where there is none, the specs of
+the arguments lead to a `Variant`, compiled once per target however many calls ask for it. That and loading
+the code is slow and happens in `prepare`, off the event loop.
 """
 
 from __future__ import annotations
@@ -13,78 +13,26 @@ import types
 from typing import TYPE_CHECKING, Any, overload
 
 from cuda_async import Device
-from cuda_async.errors import LaunchError
 
 from ..errors import KernelArgumentError
-from ._call_key import call_key
 from ._grid import Grid, grid_of
 from ._launch import CompileOp, KernelLaunch
 from ._options import KernelOptions
 from ._parameters import Parameter, parameters_of
 from ._single_flight import SingleFlight
+from ._written import CallPath, Run, write_call_path, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cuda_async.ops import LoadedFunction
-
-    from ..frontend import FunctionSource, LaunchCheck, ParameterSpec
+    from ..frontend import FunctionSource, ParameterSpec
     from ._disk_cache import DiskCache
     from ._variant import Variant
 
-__all__ = ["Kernel", "Prepared", "kernel"]
+__all__ = ["Kernel", "kernel"]
 
-MAX_PREPARED = 4096
-"""Calls a kernel remembers; beyond it starts over."""
-
-
-class Prepared:
-    """Everything about a call that follows from its call key.
-
-    Attributes:
-        loaded: the code on the call's device.
-        config: grid, block and shared bytes.
-    """
-
-    __slots__ = ("_checks", "_fills", "_kernel", "_template", "config", "loaded")
-
-    def __init__(
-        self,
-        kernel: str,
-        loaded: LoadedFunction,
-        grid: Grid,
-        checks: tuple[LaunchCheck, ...],
-        template: list[Any],
-        fills: list[tuple[int, int, Any]],
-    ) -> None:
-        self._kernel = kernel
-        self.loaded = loaded
-        self.config = (grid, (1, 1, 1), 0)
-        self._checks = checks
-        self._template = template
-        self._fills = fills
-
-    def flat(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The entry's arguments for a call with these: tensors as `Read` and `Mut`, numbers as they are.
-
-        Raises:
-            LaunchError: a check does not hold.
-        """
-        values = self._template.copy()
-        for position, index, convert in self._fills:
-            values[position] = convert(args[index])
-        if self._checks:
-            run_checks(self._kernel, self._checks, values, self.config[0])
-        return tuple(values)
-
-
-def run_checks(kernel: str, checks: tuple[LaunchCheck, ...], values: list[Any], grid: Grid) -> None:
-    """Raise what is wrong with the flat arguments of a launch."""
-    for check in checks:
-        problem = check.problem(values, grid)
-        if problem is not None:
-            reason = f"{kernel}: {problem}"
-            raise LaunchError(check.location.describe(reason) if check.location else reason)
+MAX_RUNS = 4096
+"""Call keys a kernel remembers; beyond, it starts over."""
 
 
 class Kernel:
@@ -118,7 +66,8 @@ class Kernel:
         self._constants: tuple[bool, ...] = ()
         self._source: FunctionSource | None = None
         self._variants: SingleFlight[Variant] = SingleFlight()
-        self._prepared: dict[object, Prepared] = {}
+        self._paths: dict[tuple[type, ...], CallPath] = {}
+        self._runs: dict[object, Run] = {}
 
     # -- building operations
 
@@ -238,38 +187,34 @@ class Kernel:
             raise KernelArgumentError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
         return tuple(bound)
 
-    def _key(
-        self, args: tuple[Any, ...], device: Device, grid: Grid | None, options: KernelOptions
-    ) -> object:
-        return call_key(args, self._constants), device, grid, options
-
     def _find(
         self, args: tuple[Any, ...], device: Device, grid: Grid | None, options: KernelOptions
-    ) -> Prepared | None:
-        """What is known of such a call, if anything. Cheap."""
-        try:
-            return self._prepared.get(self._key(args, device, grid, options))
-        except TypeError:
-            return None  # an argument that cannot be hashed: `_prepare` says which
+    ) -> Run | None:
+        """What launches such a call, if that is known. Cheap."""
+        path = self._paths.get(tuple(map(type, args)))
+        return None if path is None else self._runs.get(path.key(args, device, grid, options))
 
     def _prepare(
         self, args: tuple[Any, ...], device: Device, grid: Grid | None, options: KernelOptions
-    ) -> Prepared:
-        """Compile and load what such a call needs. Slow."""
-        from ._specialize import flatten, specialize
+    ) -> None:
+        """Compile and load what such a call needs, and write the function that launches it. Slow."""
+        from ._specialize import flat_slots, specialize
 
         parameters = self.parameters
         specs = specialize(self.name, parameters, args, options.max_divisibility)
         blocks = grid_of(self.name, parameters, args, grid)
         variant = self._variant(specs, device, options)
         loaded = variant.function.load(device)
-        template, fills = flatten(self.name, parameters, specs, args)
-        checks = variant.checks
-        prepared = Prepared(self.name, loaded, blocks, checks, template, fills)
-        if len(self._prepared) >= MAX_PREPARED:
-            self._prepared.clear()
-        self._prepared[self._key(args, device, grid, options)] = prepared
-        return prepared
+        types = tuple(map(type, args))
+        slots = flat_slots(self.name, parameters, specs, args)
+        run = write_run(self.name, types, slots, loaded, blocks, variant.checks)
+        path = self._paths.get(types)
+        if path is None:
+            path = write_call_path(self.name, types, self._constants, self._runs.get)
+            self._paths[types] = path
+        if len(self._runs) >= MAX_RUNS:
+            self._runs.clear()
+        self._runs[path.key(args, device, grid, options)] = run
 
     def _variant(self, specs: tuple[ParameterSpec, ...], device: Device, options: KernelOptions) -> Variant:
         from ._variant import compile_variant, spec_key, target_of

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cuda_async import DeviceOp, ExecutionContext, Mut, Read
+from cuda_async import DeviceOp, ExecutionContext
 from cuda_async.ops import collect
+from cuda_async.ops._unprepared import UNPREPARED
 
 from ._grid import Grid, as_grid
 
 if TYPE_CHECKING:
-    from ._kernel import Kernel, Prepared
+    from ._kernel import Kernel
     from ._options import KernelOptions
 
 __all__ = ["CompileOp", "KernelLaunch"]
@@ -19,13 +20,14 @@ __all__ = ["CompileOp", "KernelLaunch"]
 class KernelLaunch(DeviceOp[tuple[Any, ...]]):
     """A launch of a tile kernel. Made by calling the kernel; yields its arguments, in order."""
 
+    _reports_unprepared = True
+    _lazy: DeviceOp[list[Any]] | None = None
+    _grid: Grid | None = None
+
     def __init__(self, kernel: Kernel, args: tuple[Any, ...]) -> None:
         self._kernel = kernel
         self._args = args
-        self._grid: Grid | None = None
         self._options = kernel.options
-        self._ready: Prepared | None = None
-        self._lazy: DeviceOp[list[Any]] | None = None
         for arg in args:
             if isinstance(arg, DeviceOp):
                 # the operations among the arguments run first
@@ -70,17 +72,15 @@ class KernelLaunch(DeviceOp[tuple[Any, ...]]):
         return op
 
     def needs_prepare(self, ctx: ExecutionContext) -> bool:
-        self._ready = self._kernel._find(self._args, ctx.device, self._grid, self._options)
-        return self._ready is None
+        return self._kernel._find(self._args, ctx.device, self._grid, self._options) is None
 
     def prepare(self, ctx: ExecutionContext) -> None:
-        self._ready = self._kernel._prepare(self._args, ctx.device, self._grid, self._options)
+        self._kernel._prepare(self._args, ctx.device, self._grid, self._options)
 
-    def execute(self, ctx: ExecutionContext) -> tuple[Any, ...]:
-        ready = self._ready
-        assert ready is not None, "needs_prepare and prepare come first"
-        ready.loaded.launch(ready.flat(self._args), ctx, ready.config)
-        return tuple([a.tensor if isinstance(a, Mut | Read) else a for a in self._args])
+    def execute(self, ctx: ExecutionContext) -> Any:
+        args = self._args
+        path = self._kernel._paths.get(tuple(map(type, args)))
+        return UNPREPARED if path is None else path.launch(args, ctx, self._grid, self._options)
 
 
 class CompileOp(DeviceOp[None]):

@@ -14,8 +14,9 @@ from ..errors import KernelArgumentError
 from ..frontend import ConstantSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
 from ._meta import Meta, MetaMut, MetaPartition
 from ._parameters import Parameter
+from ._written import Slot
 
-__all__ = ["as_scalar", "flatten", "packed", "specialize"]
+__all__ = ["as_scalar", "flat_slots", "packed", "specialize"]
 
 _TENSORS = (Tensor, Read, Mut, Partition, Meta, MetaMut, MetaPartition)
 
@@ -191,41 +192,35 @@ def packed(dtype: DType, number: bool | int | float) -> bool | int | float:
 # ------------------------------------------------------------------ flat arguments
 
 
-def flatten(
+def flat_slots(
     kernel: str,
-    parameters: tuple[Parameter, ...],
-    specs: tuple[ParameterSpec, ...],
-    args: tuple[Any, ...],
-) -> tuple[list[Any], list[tuple[int, int, Any]]]:
-    """The flat arguments of a call, and which of them to fill anew for each: (position, argument, how)."""
-    template: list[Any] = []
-    fills: list[tuple[int, int, Any]] = []
+    parameters: Sequence[Parameter],
+    specs: Sequence[ParameterSpec],
+    args: Sequence[Any],
+) -> list[Slot]:
+    """The flat arguments of a call: what belongs to its key as numbers, the others by the argument they are of."""
+    slots: list[Slot] = []
     for index, (parameter, spec, arg) in enumerate(zip(parameters, specs, args, strict=True)):
         if isinstance(spec, ConstantSpec):
             continue
         if isinstance(spec, ScalarSpec):
-            fills.append((len(template), index, _scalar_filler(f"{kernel}: {parameter.name}", parameter)))
-            template.append(None)
+            # an int without a declared type goes as it is: its range is part of the key
+            plain = type(arg) is int and spec.loose and not spec.dtype.is_float
+            convert = None if plain else _scalar_converter(f"{kernel}: {parameter.name}", parameter)
+            slots.append(Slot(argument=index, convert=convert))
             continue
         tensor_spec = spec.tensor if isinstance(spec, PartitionSpec) else spec
         tensor = arg if isinstance(arg, Tensor) else arg.tensor
-        fills.append((len(template), index, _tensor_filler(arg)))
-        template.append(None)
-        template += [n for n, known in zip(tensor.shape, tensor_spec.shape, strict=True) if known is None]
-        template += [n for n, known in zip(tensor.strides, tensor_spec.strides, strict=True) if known is None]
-    return template, fills
+        slots.append(Slot(argument=index))
+        slots += [Slot(n) for n, known in zip(tensor.shape, tensor_spec.shape, strict=True) if known is None]
+        slots += [
+            Slot(n) for n, known in zip(tensor.strides, tensor_spec.strides, strict=True) if known is None
+        ]
+    return slots
 
 
-def _tensor_filler(arg: object) -> Callable[[Any], Any]:
-    if isinstance(arg, Partition):
-        return lambda partition: Mut(partition.tensor)
-    if isinstance(arg, Mut | Read):
-        return lambda wrapped: wrapped
-    return Read
-
-
-def _scalar_filler(where: str, parameter: Parameter) -> Callable[[Any], Any]:
-    def fill(arg: object) -> bool | int | float:
+def _scalar_converter(where: str, parameter: Parameter) -> Callable[[Any], Any]:
+    def convert(arg: object) -> bool | int | float:
         return packed(*as_scalar(where, parameter, arg))
 
-    return fill
+    return convert

@@ -11,7 +11,7 @@ from cuda_async.driver import HostImage
 from ..frontend import ConstantSpec, FunctionSource, LaunchCheck, ParameterSpec, Program, translate
 from ..ir import Function, PointerType, TileType
 from ..passes import ORDER, PIPELINE, run_passes
-from ._call_key import constant_key
+from ._written import constant_key
 
 if TYPE_CHECKING:
     from cuda_async import Function as DeviceFunction

@@ -1,0 +1,167 @@
+"""The path of a launch, written out as straight-line code for the Python types of a call's arguments.
+
+A launch is short because all that can be is worked out once. For each tuple of argument types a function is
+written that builds the call key (shapes, strides, addresses modulo 256, ranges of ints: what tells calls
+apart that need different code, flat arguments or grids), looks up what is known of such calls, and hands the
+arguments over. For each key, a function is written that puts the flat arguments together and launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cuda_async import Mut, Partition, Read, Tensor
+from cuda_async.errors import LaunchError
+from cuda_async.ops._unprepared import UNPREPARED
+
+if TYPE_CHECKING:
+    from cuda_async.ops import LoadedFunction
+
+    from ..frontend import LaunchCheck
+    from ._grid import Grid
+
+__all__ = ["CallPath", "Run", "Slot", "constant_key", "write_call_path", "write_run"]
+
+# Any: arguments are whatever a kernel takes
+Run = Callable[..., Any]
+
+
+class CallPath(NamedTuple):
+    """The written functions for calls with arguments of some types.
+
+    Attributes:
+        key: (args, device, grid, options) -> the call key.
+        launch: (args, ctx, grid, options) -> the outputs, or UNPREPARED.
+    """
+
+    key: Callable[[Any, Any, Any, Any], Any]
+    launch: Callable[[Any, Any, Any, Any], Any]
+
+
+def write_call_path(
+    name: str, types: Sequence[type], constants: Sequence[bool], find: Callable[[Any], Run | None]
+) -> CallPath:
+    """Write the functions for calls with arguments of `types`; `find` gives what is known of a call key."""
+    parts: list[str] = []
+    outputs: list[str] = []
+    for i, (cls, is_constant) in enumerate(zip(types, constants, strict=True)):
+        parts += _key_parts(f"a{i}", cls, is_constant)
+        outputs.append(f"a{i}.tensor" if cls in (Mut, Read) and not is_constant else f"a{i}")
+    arguments = "".join(f"a{i}, " for i in range(len(types)))
+    unpack = f"{arguments}= args" if types else "pass"
+    source = f"""
+def key(args, device, grid, options):
+    {unpack}
+    return ({"".join(f"{p}, " for p in parts)}device, grid, options)
+
+def launch(args, ctx, grid, options):
+    {unpack}
+    device = ctx.device
+    run = find(({"".join(f"{p}, " for p in parts)}device, grid, options))
+    if run is None: return UNPREPARED
+    run(ctx, {arguments})
+    return ({"".join(f"{o}, " for o in outputs)})
+"""
+    names: dict[str, Any] = {"find": find, "UNPREPARED": UNPREPARED, "constant_key": constant_key}
+    exec(compile(source, f"<call of {name}>", "exec"), names)
+    return CallPath(names["key"], names["launch"])
+
+
+def _key_parts(a: str, cls: type, is_constant: bool) -> list[str]:
+    """Expressions for what of an argument belongs to the key; its type does already."""
+    if is_constant:
+        # equal floats can differ in the sign of zero, and parts of tuples in type
+        return [f"constant_key({a})" if issubclass(cls, float | complex | tuple | frozenset) else a]
+    if cls is Tensor:
+        return _tensor_parts(a)
+    if cls is Partition:
+        return [*_tensor_parts(f"{a}.tensor"), f"{a}.tile_shape", f"{a}.prefix"]
+    if cls in (Mut, Read):
+        return _tensor_parts(f"{a}.tensor")
+    if cls is int:
+        return [f"1 if -0x80000000 <= {a} <= 0x7FFFFFFF else 2 if -(1 << 63) <= {a} < 1 << 63 else 3"]
+    return []
+
+
+def _tensor_parts(tensor: str) -> list[str]:
+    return [f"{tensor}.shape", f"{tensor}.strides", f"{tensor}.dtype.num", f"{tensor}._address & 255"]
+
+
+def constant_key(value: object) -> object:
+    """A key that tells 1, 1.0 and True apart, and 0.0 from -0.0."""
+    if isinstance(value, tuple | frozenset):
+        return (type(value), *map(constant_key, value))
+    if isinstance(value, float):
+        return (float, repr(value))
+    return (type(value), value)
+
+
+class Slot(NamedTuple):
+    """One flat argument: a number that belongs to the key, or an argument, by `convert` if it needs that."""
+
+    number: int = 0
+    argument: int = -1
+    convert: Callable[[Any], Any] | None = None
+
+
+def write_run(
+    name: str,
+    types: Sequence[type],
+    slots: Sequence[Slot],
+    loaded: LoadedFunction,
+    grid: Grid,
+    checks: Sequence[LaunchCheck],
+) -> Run:
+    """Write the function (ctx, *args) that launches calls of one key.
+
+    Checks of what belongs to the key are made now; those of scalars, on every launch.
+
+    Raises:
+        LaunchError: a check of what belongs to the key does not hold.
+    """
+    known = [slot.number for slot in slots]
+    fixed = [check for check in checks if check.flat is None or slots[check.flat].argument < 0]
+    varying = [check for check in checks if check not in fixed]
+    run_checks(name, fixed, known, grid)
+    names: dict[str, Any] = {
+        "Mut": Mut,
+        "Read": Read,
+        "loaded": loaded,
+        "config": (grid, (1, 1, 1), 0),
+        "checks": varying,
+        "run_checks": lambda values: run_checks(name, varying, values, grid),
+    }
+    values = []
+    for position, slot in enumerate(slots):
+        if slot.argument < 0:
+            values.append(repr(slot.number))
+            continue
+        cls, a = types[slot.argument], f"a{slot.argument}"
+        if cls is Tensor:
+            values.append(f"Read({a})")
+        elif cls is Partition:
+            values.append(f"Mut({a}.tensor)")
+        elif slot.convert is None:
+            values.append(a)
+        else:
+            names[f"convert{position}"] = slot.convert
+            values.append(f"convert{position}({a})")
+    flat = f"({''.join(f'{v}, ' for v in values)})"
+    arguments = "".join(f", a{i}" for i in range(len(types)))
+    if varying:
+        body = f"values = {flat}; run_checks(values); loaded.launch(values, ctx, config)"
+    else:
+        body = f"loaded.launch({flat}, ctx, config)"
+    exec(compile(f"def run(ctx{arguments}): {body}", f"<launch of {name}>", "exec"), names)
+    run: Run = names["run"]
+    return run
+
+
+def run_checks(name: str, checks: Sequence[LaunchCheck], values: Sequence[Any], grid: Grid) -> None:
+    """Raise what is wrong with the flat arguments of a launch."""
+    for check in checks:
+        problem = check.problem(values, grid)
+        if problem is not None:
+            reason = f"{name}: {problem}"
+            raise LaunchError(check.location.describe(reason) if check.location else reason)
