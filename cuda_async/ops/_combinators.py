@@ -362,6 +362,8 @@ class Parallel(DeviceOp[Any]):
 
 
 @overload
+def parallel() -> DeviceOp[tuple[()]]: ...
+@overload
 def parallel(a: DeviceOp[T1], /) -> DeviceOp[tuple[T1]]: ...
 @overload
 def parallel(a: DeviceOp[T1], b: DeviceOp[T2], /) -> DeviceOp[tuple[T1, T2]]: ...
@@ -371,6 +373,43 @@ def parallel(a: DeviceOp[T1], b: DeviceOp[T2], c: DeviceOp[T3], /) -> DeviceOp[t
 def parallel(
     a: DeviceOp[T1], b: DeviceOp[T2], c: DeviceOp[T3], d: DeviceOp[T4], /
 ) -> DeviceOp[tuple[T1, T2, T3, T4]]: ...
+@overload
+def parallel(
+    a: DeviceOp[T1], b: DeviceOp[T2], c: DeviceOp[T3], d: DeviceOp[T4], e: DeviceOp[T5], /
+) -> DeviceOp[tuple[T1, T2, T3, T4, T5]]: ...
+@overload
+def parallel(
+    a: DeviceOp[T1],
+    b: DeviceOp[T2],
+    c: DeviceOp[T3],
+    d: DeviceOp[T4],
+    e: DeviceOp[T5],
+    f: DeviceOp[T6],
+    /,
+) -> DeviceOp[tuple[T1, T2, T3, T4, T5, T6]]: ...
+@overload
+def parallel(
+    a: DeviceOp[T1],
+    b: DeviceOp[T2],
+    c: DeviceOp[T3],
+    d: DeviceOp[T4],
+    e: DeviceOp[T5],
+    f: DeviceOp[T6],
+    g: DeviceOp[T7],
+    /,
+) -> DeviceOp[tuple[T1, T2, T3, T4, T5, T6, T7]]: ...
+@overload
+def parallel(
+    a: DeviceOp[T1],
+    b: DeviceOp[T2],
+    c: DeviceOp[T3],
+    d: DeviceOp[T4],
+    e: DeviceOp[T5],
+    f: DeviceOp[T6],
+    g: DeviceOp[T7],
+    h: DeviceOp[T8],
+    /,
+) -> DeviceOp[tuple[T1, T2, T3, T4, T5, T6, T7, T8]]: ...
 @overload
 def parallel(*ops: DeviceOp[Any]) -> DeviceOp[tuple[Any, ...]]: ...
 def parallel(*ops: DeviceOp[Any]) -> DeviceOp[Any]:

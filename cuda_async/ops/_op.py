@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, overload
 
 from ..errors import ConsumedError
 from ._execution import Execution, check_not_in_callback, run_async, run_sync
@@ -27,6 +27,10 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
+E = TypeVar("E")
+F = TypeVar("F")
+G = TypeVar("G")
+H = TypeVar("H")
 
 _new = object.__new__
 
@@ -158,6 +162,11 @@ class DeviceOp(Generic[T_co]):
 
         return SharedOp._of(self._take())
 
+    # The first is for tuples of Any: nothing else fits Never.
+    @overload
+    def unzip(  # type: ignore[overload-overlap]
+        self: DeviceOp[tuple[Never, ...]], count: int | None = None
+    ) -> tuple[DeviceOp[Any], ...]: ...
     @overload
     def unzip(self: DeviceOp[tuple[A]], count: int | None = None) -> tuple[DeviceOp[A]]: ...
     @overload
@@ -171,6 +180,24 @@ class DeviceOp(Generic[T_co]):
         self: DeviceOp[tuple[A, B, C, D]], count: int | None = None
     ) -> tuple[DeviceOp[A], DeviceOp[B], DeviceOp[C], DeviceOp[D]]: ...
     @overload
+    def unzip(
+        self: DeviceOp[tuple[A, B, C, D, E]], count: int | None = None
+    ) -> tuple[DeviceOp[A], DeviceOp[B], DeviceOp[C], DeviceOp[D], DeviceOp[E]]: ...
+    @overload
+    def unzip(
+        self: DeviceOp[tuple[A, B, C, D, E, F]], count: int | None = None
+    ) -> tuple[DeviceOp[A], DeviceOp[B], DeviceOp[C], DeviceOp[D], DeviceOp[E], DeviceOp[F]]: ...
+    @overload
+    def unzip(
+        self: DeviceOp[tuple[A, B, C, D, E, F, G]], count: int | None = None
+    ) -> tuple[DeviceOp[A], DeviceOp[B], DeviceOp[C], DeviceOp[D], DeviceOp[E], DeviceOp[F], DeviceOp[G]]: ...
+    @overload
+    def unzip(
+        self: DeviceOp[tuple[A, B, C, D, E, F, G, H]], count: int | None = None
+    ) -> tuple[
+        DeviceOp[A], DeviceOp[B], DeviceOp[C], DeviceOp[D], DeviceOp[E], DeviceOp[F], DeviceOp[G], DeviceOp[H]
+    ]: ...
+    @overload
     def unzip(self: DeviceOp[tuple[A, ...]], count: int | None = None) -> tuple[DeviceOp[A], ...]: ...
     def unzip(self, count: int | None = None) -> Any:
         """One operation per component of the tuple it yields; it runs once, with the first of them.
@@ -182,13 +209,9 @@ class DeviceOp(Generic[T_co]):
         return unzip(self, count)
 
     @overload
-    def first(self: DeviceOp[tuple[A]]) -> DeviceOp[A]: ...
+    def first(self: DeviceOp[tuple[A, *tuple[Any, ...]]]) -> DeviceOp[A]: ...
     @overload
-    def first(self: DeviceOp[tuple[A, B]]) -> DeviceOp[A]: ...
-    @overload
-    def first(self: DeviceOp[tuple[A, B, C]]) -> DeviceOp[A]: ...
-    @overload
-    def first(self: DeviceOp[tuple[A, B, C, D]]) -> DeviceOp[A]: ...
+    def first(self: DeviceOp[tuple[A, ...]]) -> DeviceOp[A]: ...
     @overload
     def first(self: DeviceOp[Any]) -> DeviceOp[Any]: ...
     def first(self) -> DeviceOp[Any]:
@@ -196,19 +219,31 @@ class DeviceOp(Generic[T_co]):
         return self[0]
 
     @overload
-    def last(self: DeviceOp[tuple[A]]) -> DeviceOp[A]: ...
+    def last(self: DeviceOp[tuple[*tuple[Any, ...], A]]) -> DeviceOp[A]: ...
     @overload
-    def last(self: DeviceOp[tuple[A, B]]) -> DeviceOp[B]: ...
-    @overload
-    def last(self: DeviceOp[tuple[A, B, C]]) -> DeviceOp[C]: ...
-    @overload
-    def last(self: DeviceOp[tuple[A, B, C, D]]) -> DeviceOp[D]: ...
+    def last(self: DeviceOp[tuple[A, ...]]) -> DeviceOp[A]: ...
     @overload
     def last(self: DeviceOp[Any]) -> DeviceOp[Any]: ...
     def last(self) -> DeviceOp[Any]:
         """The last component of the tuple it yields; the others are dropped."""
         return self[-1]
 
+    @overload
+    def __getitem__(self: DeviceOp[Never], index: Any) -> DeviceOp[Any]: ...  # for Any, as in unzip
+    @overload
+    def __getitem__(self: DeviceOp[Tensor], index: Any) -> DeviceOp[Tensor]: ...
+    @overload
+    def __getitem__(self: DeviceOp[tuple[A, *tuple[Any, ...]]], index: Literal[0]) -> DeviceOp[A]: ...
+    @overload
+    def __getitem__(self: DeviceOp[tuple[Any, A, *tuple[Any, ...]]], index: Literal[1]) -> DeviceOp[A]: ...
+    @overload
+    def __getitem__(
+        self: DeviceOp[tuple[Any, Any, A, *tuple[Any, ...]]], index: Literal[2]
+    ) -> DeviceOp[A]: ...
+    @overload
+    def __getitem__(self: DeviceOp[tuple[*tuple[Any, ...], A]], index: Literal[-1]) -> DeviceOp[A]: ...
+    @overload
+    def __getitem__(self, index: Any) -> DeviceOp[Any]: ...
     def __getitem__(self, index: Any) -> DeviceOp[Any]:
         """`value[index]` of what it yields: a component of a tuple, or a view of a tensor."""
         return _combinators.Item(self._take(), index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, assert_type
+from typing import Any, TypeVar, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,11 +40,63 @@ async def several() -> None:
     left, right = pair.unzip()
     assert_type(left, ca.DeviceOp[int])
     assert_type(right, ca.DeviceOp[str])
+    assert_type(await ca.zip(), tuple[()])
+    assert_type(await ca.zip(ca.value(1)), tuple[int])
     assert_type(await ca.zip(ca.value(1), ca.value("a"), ca.value(2.0)), tuple[int, str, float])
-    assert_type(await ca.zip(ca.value(1), ca.value("a")).first(), int)
-    assert_type(await ca.zip(ca.value(1), ca.value("a")).last(), str)
     assert_type(await ca.parallel(ca.value(1), ca.value("a")), tuple[int, str])
     assert_type(await ca.collect([ca.value(1), ca.value(2)]), list[int])
+
+
+Eight = tuple[int, str, float, bytes, bool, complex, list[int], ca.Tensor]
+
+
+async def eight(
+    a: ca.DeviceOp[int], b: ca.DeviceOp[str], c: ca.DeviceOp[float], d: ca.DeviceOp[bytes]
+) -> None:
+    e, f, g, h = ca.value(True), ca.value(1j), ca.value([1]), ca.empty(3)
+    assert_type(await ca.zip(a, b, c, d), tuple[int, str, float, bytes])
+    assert_type(await ca.zip(a, b, c, d, e), tuple[int, str, float, bytes, bool])
+    assert_type(await ca.zip(a, b, c, d, e, f), tuple[int, str, float, bytes, bool, complex])
+    assert_type(await ca.zip(a, b, c, d, e, f, g), tuple[int, str, float, bytes, bool, complex, list[int]])
+    assert_type(await ca.zip(a, b, c, d, e, f, g, h), Eight)
+    assert_type(await ca.parallel(a, b, c, d, e, f, g, h), Eight)
+    assert_type(await ca.zip(a, b, c, d, e, f, g, h, a), tuple[Any, ...])
+
+
+async def components(
+    eight: ca.DeviceOp[Eight],
+    many: ca.DeviceOp[tuple[int, ...]],
+    unknown: ca.DeviceOp[tuple[Any, ...]],
+    n: int,
+) -> None:
+    assert_type(eight.first(), ca.DeviceOp[int])
+    assert_type(eight.last(), ca.DeviceOp[ca.Tensor])
+    assert_type(eight[0], ca.DeviceOp[int])
+    assert_type(eight[1], ca.DeviceOp[str])
+    assert_type(eight[2], ca.DeviceOp[float])
+    assert_type(eight[-1], ca.DeviceOp[ca.Tensor])
+    assert_type(eight[n], ca.DeviceOp[Any])
+    assert_type(await eight.last().to_host(), NDArray[Any])
+    parts = eight.unzip()
+    assert_type(parts[3], ca.DeviceOp[bytes])
+    assert_type(parts[7], ca.DeviceOp[ca.Tensor])
+    assert_type(many.first(), ca.DeviceOp[int])
+    assert_type(many.unzip(3), tuple[ca.DeviceOp[int], ...])
+    assert_type(unknown.first(), ca.DeviceOp[Any])
+    x, y = unknown.unzip(2)
+    assert_type(y, ca.DeviceOp[Any])
+    assert_type(ca.zip(x, many).unzip(), tuple[ca.DeviceOp[Any], ca.DeviceOp[tuple[int, ...]]])
+    assert_type(ca.empty((4, 4))[:, 1], ca.DeviceOp[ca.Tensor])
+
+
+async def launches(function: ca.Function, tensor: ca.Tensor, device: ca.Device) -> None:
+    launch = function.launch((1, 2), 32, ca.read(tensor), ca.mut(tensor), 3)
+    assert_type(await launch, tuple[Any, ...])
+    assert_type(await function.launch(1, 1, ca.mut(tensor)).first().to_host(), NDArray[Any])
+    assert_type(await function.launch(1, 1).then(lambda args: ca.fill(args[0], 1)), ca.Tensor)
+    bound = function.bind(1, 1, ca.mut(tensor), device=device)
+    assert_type(bound, ca.BoundLaunch)
+    assert_type(await bound.launch(), tuple[Any, ...])
 
 
 async def running(tensor: ca.Tensor, stream: ca.Stream) -> None:
@@ -95,10 +147,74 @@ def policies(stream: ca.Stream) -> ca.SchedulingPolicy:
     return Fixed(stream)
 
 
-async def mistakes(tensor: ca.Tensor) -> None:
+class Sized(ca.DeviceOp[tuple[ca.Tensor, int]]):
+    """Its components keep their types too."""
+
+    def execute(self, ctx: ca.ExecutionContext) -> tuple[ca.Tensor, int]:
+        assert_type(ctx.device, ca.Device)
+        assert_type(ctx.stream, ca.Stream)
+        return ctx.empty(3, ca.float32), 3
+
+
+async def components_of_subclasses() -> None:
+    tensor, count = Sized().unzip()
+    assert_type(tensor, ca.DeviceOp[ca.Tensor])
+    assert_type(count, ca.DeviceOp[int])
+    assert_type(await Sized().map(lambda pair: pair[0].shape), tuple[int, ...])
+    assert_type(await ca.zip(Sized(), Sized().last()), tuple[tuple[ca.Tensor, int], int])
+
+
+T = TypeVar("T")
+
+
+def twice(op: ca.SharedOp[T]) -> ca.DeviceOp[tuple[T, T]]:
+    """Functions over operations are generic like any others."""
+    return ca.zip(op, op)
+
+
+async def generic_functions() -> None:
+    assert_type(await twice(ca.shared(7)), tuple[int, int])
+    wide: ca.DeviceOp[object] = ca.value(7)  # what yields an int yields an object
+    assert_type(await wide, object)
+
+
+async def events(stream: ca.Stream) -> None:
+    event = stream.record()
+    assert_type(event, ca.Event)
+    assert_type(event.elapsed_ms(event), float)
+    async with stream as same:
+        assert_type(same, ca.Stream)
+    with ca.use_device("host:0") as device:
+        assert_type(device, ca.Device)
+    await event
+    await ca.drain()
+
+
+async def mistakes(tensor: ca.Tensor, stream: ca.Stream) -> None:
     """What the checker must refuse: an ignore that is not needed is itself an error."""
     ca.value(7).then(lambda n: n + 1)  # type: ignore[arg-type, return-value]
+    ca.value(7).then(lambda n: ca.empty(n.shape))  # type: ignore[attr-defined]
+    ca.value("x").map(abs)  # type: ignore[arg-type]
     ca.value(7).unpartition()  # type: ignore[misc]
+    ca.value(7).to_host()  # type: ignore[misc]
+    ca.zip(ca.empty(1), ca.empty(1)).to_host()  # type: ignore[misc]
+    ca.value(7).unzip()  # type: ignore[misc]
+    ca.zip(ca.value(1), 2)  # type: ignore[call-overload]
+    ca.collect([ca.value(1), 2])  # type: ignore[arg-type]
     for _ in ca.value(7):  # type: ignore[misc]
         pass
+    text: str = await ca.value(7)  # type: ignore[arg-type]
+    number: int = await ca.zip(ca.value(text), ca.value(2)).first()  # type: ignore[assignment]
+    future: ca.DeviceFuture[str] = ca.value(number).start()  # type: ignore[assignment]
+    await future
     ca.mut(ca.empty((2,)))  # type: ignore[arg-type]
+    ca.value(7).schedule(stream)  # type: ignore[arg-type]
+    ca.value(7).unwrap_shared()  # type: ignore[attr-defined]
+    ca.from_host(tensor).sync_on(ca.SingleStream())  # type: ignore[arg-type]
+
+
+class Wrong(ca.DeviceOp[int]):
+    """An operation has to yield what it says."""
+
+    def execute(self, ctx: ca.ExecutionContext) -> str:  # type: ignore[override]
+        return "seven"
