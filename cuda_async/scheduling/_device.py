@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ..errors import ContextError, DeviceLostError, OutOfMemoryError, SchedulingError
+from ..errors import ContextError, DeviceLostError, DriverError, OutOfMemoryError, SchedulingError
 from ..memory import Buffer, FreeNote, PinnedPool, Usage
 from ._ordering import order_uses
 from ._sharing import (
@@ -57,6 +57,8 @@ __all__ = [
 POLL_BUDGET_S = {"cuda": 200e-6, "host": 0.0}
 """Longest poll of one await, by kind of device. The simulated one needs the interpreter lock to get on, so
 polling would hold it up."""
+CAPTURE_UNSUPPORTED = 900
+"""A driver call's answer while some thread captures a graph in the mode that forbids that call to all threads."""
 MAX_POLLERS = 16
 """With more tasks polling at once, each look comes too late to be worth it."""
 
@@ -418,8 +420,7 @@ class Device:
             self._held_notes.clear()
         driver = self._driver
         assert driver is not None
-        later: list[FreeNote] = []
-        while notes:
+        for _ in range(len(notes)):  # what cannot be freed now goes back to the end
             note = notes.popleft()
             usage = note.usage
             if not everything and note.owner is None and is_untraceable(usage):
@@ -442,14 +443,19 @@ class Device:
                 stream._record()
                 continue
             if usage.lent is not None and not wait_for_borrowers(self, stream, usage):
-                later.append(note)  # the next one who comes by frees it
+                notes.append(note)
                 continue
             if self._poison:
                 driver.fill_async(note.address, b"\xdd", note.size_bytes, stream.handle)
-            driver.memory_free_async(note.address, stream.handle)
+            try:
+                driver.memory_free_async(note.address, stream.handle)
+            except DriverError as error:
+                if error.code != CAPTURE_UNSUPPORTED:
+                    raise
+                notes.append(note)
+                continue
             stream._dirty = True
             self._used -= note.size_bytes
-        notes.extend(later)
         events = self._dropped_events
         while events:
             driver.event_destroy(events.popleft())

@@ -174,6 +174,7 @@ def stream_of(cupy, kind: str):
     return cupy.cuda.ExternalStream(address), lambda: cupy.cuda.runtime.streamDestroy(address)
 
 
+@pytest.mark.filterwarnings("ignore:ExternalStream is deprecated")  # its successor destroys the stream itself
 @pytest.mark.parametrize("kind", ["default", "CuPy's", "destroyed"])
 def test_freeing_comes_after_the_consumers_work(torch, cupy, device, kind):
     """The memory goes while the consumer still reads it, and is taken and overwritten at once."""
@@ -207,7 +208,8 @@ def test_freeing_comes_after_the_consumers_work(torch, cupy, device, kind):
     assert device.memory_stats().used_bytes == before
 
 
-@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+# In the "global" mode no thread of the process may allocate or free anything.
+@pytest.mark.parametrize("mode", ["thread_local", "relaxed"])
 def test_freeing_during_another_librarys_capture(torch, device, mode):
     """The capture stays valid, and the memory is freed after it."""
     gc.collect()

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda_async.driver import ArgumentBlock, FunctionInfo, HostFunction, HostImage
-from cuda_async.errors import ClosedError
+from cuda_async.errors import ClosedError, DriverError
 from cuda_async.memory import Buffer
 from cuda_async.scheduling import Stream, order_uses
 from cuda_async.testing import stepped_device
@@ -302,6 +302,19 @@ def test_memory_of_a_closed_stream_is_freed(lab):
     lab.controls.advance_all()
     assert lab.controls.freed == [address]
     assert lab.device.memory_stats().used_bytes == 0
+
+
+def test_free_that_a_capture_forbids_is_tried_again(lab):
+    a = lab.stream()
+    x = lab.buffer(a)
+    address = x.address
+    refusal = DriverError("cuMemFreeAsync", 900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "not now")
+    lab.controls.fail_next("memory_free_async", refusal)
+    del x
+    lab.device.collect()
+    assert lab.device.memory_stats().used_bytes == 0
+    lab.controls.advance_all()
+    assert lab.controls.freed == [address]
 
 
 def test_freed_memory_is_poisoned_first(monkeypatch):
