@@ -133,7 +133,7 @@ def format_printf(
 
 
 def _assert_fail(group: Group, arguments: list[Array]) -> None:
-    """__assertfail(message, file, line, function, char size)."""
+    """__assertfail(message, file, line, function, char size), and __assert_fail without the size."""
     lane = _lanes(group)[0]
     where = np.array([lane])
     message, file, line, function = (int(group.full(argument)[lane]) for argument in arguments[:4])
@@ -144,4 +144,8 @@ def _assert_fail(group: Group, arguments: list[Array]) -> None:
     )
 
 
-BUILTINS: dict[str, Builtin] = {"vprintf": _vprintf, "__assertfail": _assert_fail}
+BUILTINS: dict[str, Builtin] = {
+    "vprintf": _vprintf,
+    "__assertfail": _assert_fail,
+    "__assert_fail": _assert_fail,
+}

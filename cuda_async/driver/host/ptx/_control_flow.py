@@ -33,17 +33,19 @@ from typing import TYPE_CHECKING
 
 from ._syntax import (
     Address,
+    Function,
     Immediate,
     LabelReference,
     Pair,
     RegisterOperand,
+    Symbol,
     Tuple,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ._syntax import Function, Instruction, Operand
+    from ._syntax import Instruction, Operand
 
 __all__ = ["BasicBlock", "Ending", "FlowGraph", "build_flow_graph", "carry_bit", "has_destination"]
 
@@ -75,7 +77,7 @@ class BasicBlock:
         successors: indices of blocks.
         order: position in the weak topological order.
         live_in: registers read later, at the block's start.
-        spins: lies in a loop that may wait for other threads.
+        spins: the head of a loop that may wait for other threads.
     """
 
     index: int
@@ -241,10 +243,11 @@ def _number(blocks: list[BasicBlock]) -> None:
         pending: list[tuple[list[int], int | None]] = []
         for component in ordered:
             if len(component) > 1 or _loops(component, successors):
-                if any(_may_wait(instruction) for n in component for instruction in blocks[n].instructions):
-                    for node in component:
-                        blocks[node].spins = True
-                pending.append((component, _entry(component, successors, blocks)))
+                entry = _entry(component, successors, blocks)
+                blocks[entry].spins = any(
+                    _may_wait(instruction) for n in component for instruction in _with_ender(blocks[n])
+                )
+                pending.append((component, entry))
             else:
                 pending.append((component, None))
         stack.extend(reversed(pending))
@@ -340,7 +343,7 @@ def _topological(
     return ordered
 
 
-_ORDERED_LOADS = frozenset(("volatile", "relaxed", "acquire", "mmio"))
+_ORDERED_LOADS = frozenset(("volatile", "relaxed", "acquire", "mmio", "cv"))
 
 
 def _may_wait(instruction: Instruction) -> bool:
@@ -350,7 +353,19 @@ def _may_wait(instruction: Instruction) -> bool:
         return True
     if opcode in ("nanosleep", "mbarrier"):
         return True
+    if instruction.call is not None:
+        callee = instruction.call.callee
+        return isinstance(callee, Symbol) and isinstance(callee.target, Function) and _waits(callee.target)
     return opcode == "ld" and not _ORDERED_LOADS.isdisjoint(instruction.modifiers)
+
+
+def _waits(function: Function) -> bool:
+    """Whether a function may wait for another thread, or read what such a loop waits for."""
+    function = function.resolved
+    if function.may_wait is None:
+        function.may_wait = False  # for functions that call themselves
+        function.may_wait = any(_may_wait(instruction) for instruction in function.body or ())
+    return function.may_wait
 
 
 # ---------------------------------------------------------------------------------- liveness

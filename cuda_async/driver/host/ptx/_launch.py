@@ -36,6 +36,8 @@ _MOST_BYTES = 64 << 20
 """Memory that the registers, local or shared memory of one wave may take, before it gets fewer blocks."""
 _PATIENCE = 200
 """Spins of a wave before another one joins it."""
+_STEPS_ALONE = 1000
+"""Steps of a wave before another one joins it in any case: it may wait in a way we do not recognize."""
 _MOST_RESIDENT = 132 * 2048
 """Lanes that run side by side at most in an ordinary launch: what an H100 holds."""
 _WORKSPACE_BYTES = 256
@@ -74,7 +76,7 @@ class Launch:
         self.memory: HostMemory = memory
         self.grid = launch.grid
         self.block = launch.block
-        self.cluster = launch.cluster or (1, 1, 1)
+        self.cluster = launch.cluster or program.cluster or (1, 1, 1)
         self.blocks_per_cluster = self.cluster[0] * self.cluster[1] * self.cluster[2]
         self.has_clusters = self.blocks_per_cluster > 1
         if any(g % c for g, c in zip(self.grid, self.cluster)):
@@ -133,7 +135,7 @@ class Launch:
             while self._upcoming < self.blocks:
                 self._add_wave()
                 yield
-        turn = 0
+        turn = steps = 0
         patience = _PATIENCE
         while self._waves or self._upcoming < self.blocks:
             deadline = perf_counter() + _STEP_SECONDS
@@ -149,18 +151,21 @@ class Launch:
                 if ended:
                     self._waves.remove(wave)
                     patience = _PATIENCE
+                    steps = 0
                     if not self._waves and self._upcoming >= self.blocks:
                         return
                 else:
                     turn += 1
                     waiting = sum(w.spins for w in self._waves)
-                    if waiting > patience and self._may_add_wave():
+                    if (waiting > patience or steps > _STEPS_ALONE) and self._may_add_wave():
                         self._add_wave()
                         patience = waiting + _PATIENCE
+                        steps = 0
                     if wave.spins > before and len(self._waves) == 1:
                         break  # it waits for something outside
                 if perf_counter() >= deadline:
                     break
+            steps += 1
             yield
 
     def _add_wave(self) -> None:

@@ -258,6 +258,12 @@ class PtxFunction:
             raise LaunchError(
                 f"{name}: block {launch.block}; this kernel requires {info.required_block} (.reqntid)", name
             )
+        required = self._program.cluster if self._program is not None else None
+        if required is not None and launch.cluster not in (None, required):
+            raise LaunchError(
+                f"{name}: cluster {launch.cluster}; this kernel requires {required} (.reqnctapercluster)",
+                name,
+            )
         wanted = max((p.offset_bytes + p.size_bytes for p in info.parameters), default=0)
         if len(launch.arguments) < wanted:
             raise LaunchError(

@@ -157,6 +157,15 @@ class Program:
                     self._by_address[address] = error
 
     @property
+    def cluster(self) -> tuple[int, int, int] | None:
+        """The cluster that `.reqnctapercluster` asks for."""
+        wanted = self._entry.limits.get("reqnctapercluster")
+        if not wanted:
+            return None
+        x, y, z = (*wanted, 1, 1)[:3]
+        return x, y, z
+
+    @property
     def local_bytes(self) -> int:
         """Local memory a thread needs if no function calls itself."""
         return sum(code.local_bytes for code in self._codes.values())

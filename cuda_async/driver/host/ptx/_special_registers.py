@@ -14,12 +14,27 @@ if TYPE_CHECKING:
     from ._lanes import Array
     from ._wave import Wave
 
-__all__ = ["MULTIPROCESSORS", "special_bits", "special_register"]
+__all__ = ["AXED_REGISTERS", "MULTIPROCESSORS", "special_bits", "special_register"]
 
 MULTIPROCESSORS = 132
 """What `%nsmid` says, as on an H100."""
 
 _WIDE = frozenset(("%clock64", "%globaltimer", "%gridid", "%current_graph_exec"))
+AXED_REGISTERS = frozenset(
+    f"%{name}"
+    for name in (
+        "tid",
+        "ntid",
+        "ctaid",
+        "nctaid",
+        "clusterid",
+        "nclusterid",
+        "cluster_ctaid",
+        "cluster_nctaid",
+    )
+)
+"""Special registers with parts .x, .y and .z."""
+
 _AXES = {"x": 0, "y": 1, "z": 2}
 
 

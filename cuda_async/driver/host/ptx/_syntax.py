@@ -313,6 +313,7 @@ class Function:
         variables: variables declared inside, of spaces shared, local and param.
         limits: performance directives such as ("maxntid", (256, 1, 1)).
         alias: the function this is another name of, by `.alias`.
+        may_wait: whether it has instructions that threads wait with; None before that was asked.
     """
 
     name: str
@@ -327,6 +328,7 @@ class Function:
     variables: list[Variable] = field(default_factory=list)
     limits: dict[str, tuple[int, ...]] = field(default_factory=dict)
     alias: Function | None = None
+    may_wait: bool | None = None
 
     @property
     def resolved(self) -> Function:

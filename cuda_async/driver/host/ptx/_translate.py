@@ -21,6 +21,7 @@ from ._control_flow import build_flow_graph
 from ._lanes import merge
 from ._reader import float_bits
 from ._semantics import FORMS, Operation, UnsupportedInstruction, operation, type_bits
+from ._special_registers import AXED_REGISTERS
 from ._syntax import (
     TYPE_BITS,
     Address,
@@ -249,6 +250,8 @@ class Translator:
         if isinstance(operand, Immediate):
             return Source(self.constant(float_bits(operand, ptx_type), dtype))
         if isinstance(operand, Special):
+            if operand.name in AXED_REGISTERS and not operand.part:
+                raise UnsupportedInstruction(f"{operand.name} as a vector; name one of its parts, such as .x")
             width = self.program.special_bits(operand.name, operand.part)
             return Source(self.special(operand.name, operand.part), resize(width, bits, False))
         if isinstance(operand, Symbol):

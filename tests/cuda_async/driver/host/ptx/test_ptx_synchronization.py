@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 from cuda_async.driver.host.ptx import KernelError
+from cuda_async.errors import LaunchError
 
 RANDOM = np.random.default_rng(11)
 
 
-def test_lock_by_compare_and_swap(ptx_device):
-    functions = ptx_device.cuda("""
+@pytest.mark.parametrize("options", [(), ("--device-debug",)], ids=["optimized", "debug"])
+def test_lock_by_compare_and_swap(ptx_device, options):
+    functions = ptx_device.cuda(
+        """
         extern "C" __global__ void count(int* lock, volatile int* value) {
             bool done = false;
             while (!done) {
@@ -22,7 +25,9 @@ def test_lock_by_compare_and_swap(ptx_device):
                     done = true;
                 }
             }
-        }""")
+        }""",
+        *options,
+    )
     lock, value = ptx_device.zeros(1, "i4"), ptx_device.zeros(1, "i4")
     ptx_device.run(functions["count"], 5, 40, lock, value)
     expected = 0
@@ -105,10 +110,11 @@ GRID_BARRIER = """
     }"""
 
 
+@pytest.mark.parametrize("options", [(), ("--device-debug",)], ids=["optimized", "debug"])
 @pytest.mark.parametrize("cooperative", [True, False])
-def test_blocks_that_wait_for_all_blocks(ptx_device, cooperative):
+def test_blocks_that_wait_for_all_blocks(ptx_device, cooperative, options):
     """More blocks than one wave holds; ordinary launches of this size are resident on a GPU too."""
-    functions = ptx_device.cuda(GRID_BARRIER)
+    functions = ptx_device.cuda(GRID_BARRIER, *options)
     x = np.arange(100 * 256, dtype="i4")
     a, b = ptx_device.put(x), ptx_device.zeros(x.size, "i4")
     ptx_device.run(functions["shift"], 100, 256, a, b, x.size, cooperative=cooperative)
@@ -269,6 +275,27 @@ def test_cluster_shares_memory(ptx_device):
     neighbour = block // 4 * 4 + (block % 4 + 1) % 4
     expected = neighbour[:, None] * 100 + 31 - np.arange(32)
     np.testing.assert_array_equal(ptx_device.get(out, (8, 32), "i4"), expected)
+
+
+def test_cluster_asked_for_by_the_kernel(ptx_device):
+    functions = ptx_device.cuda(
+        """
+        extern "C" __global__ void __cluster_dims__(2, 2, 1) ranks(int* out) {
+            unsigned rank, x, y;
+            asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+            asm("mov.u32 %0, %%clusterid.x;" : "=r"(x));
+            asm("mov.u32 %0, %%clusterid.y;" : "=r"(y));
+            out[blockIdx.y * gridDim.x + blockIdx.x] = rank + 10 * x + 100 * y;
+        }""",
+        arch="sm_90",
+    )
+    out = ptx_device.zeros((4, 6), "i4")
+    ptx_device.run(functions["ranks"], (6, 4), 1, out)
+    y, x = np.indices((4, 6))
+    expected = y % 2 * 2 + x % 2 + 10 * (x // 2) + 100 * (y // 2)
+    np.testing.assert_array_equal(ptx_device.get(out, (4, 6), "i4"), expected)
+    with pytest.raises(LaunchError, match=r"requires \(2, 2, 1\)"):
+        ptx_device.run(functions["ranks"], (6, 4), 1, out, cluster=(2, 1, 1))
 
 
 def test_pipeline_on_mbarriers(ptx_device):
