@@ -423,7 +423,7 @@ class Device:
         for _ in range(len(notes)):  # what cannot be freed now goes back to the end
             note = notes.popleft()
             usage = note.usage
-            if not everything and note.owner is None and is_untraceable(usage):
+            if usage.lent is not None and not everything and note.owner is None and is_untraceable(usage):
                 self._held_notes.append(note)
                 continue
             uses = list(usage.uses())
