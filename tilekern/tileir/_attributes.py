@@ -61,6 +61,8 @@ class FloatAttribute(Attribute):
 
 @dataclass(frozen=True, slots=True)
 class BoolAttribute(Attribute):
+    """True or false."""
+
     value: bool
 
 

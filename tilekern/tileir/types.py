@@ -33,6 +33,7 @@ __all__ = [
     "TileType",
     "TokenType",
     "Type",
+    "ViewType",
     "bf16",
     "components",
     "f4e2m1fn",

@@ -8,7 +8,7 @@ instructions mean is in `_semantics`); a launch runs them for the lanes of a wav
 
 from ._errors import KernelError, KernelMemoryFault, Place
 from ._module import LoadedModule, PtxFunction, PtxModule
-from ._parser import parse_text
+from ._parser import parse_text as _parse_text
 from ._semantics import UnsupportedInstruction
 
 __all__ = [
@@ -33,4 +33,4 @@ def parse_module(text: str, name: str) -> PtxModule:
         CompileError: the text is empty, of an unknown version or target, or has an error; the message
             shows the line with a caret.
     """
-    return PtxModule(parse_text(text, name))
+    return PtxModule(_parse_text(text, name))
