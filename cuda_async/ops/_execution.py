@@ -415,6 +415,10 @@ async def run_async(execution: Execution) -> Any:
                 break
             assert execution.block is not None
             await execution.block.wait()
+    except GeneratorExit:
+        # Left behind by a closed loop, and maybe being collected inside a device's lock: no lock may be taken. The next
+        # submission on the stream covers what was enqueued.
+        raise
     except BaseException:
         execution.abandon()
         raise

@@ -120,6 +120,10 @@ async def _wait_asyncio(begin: Begin) -> None:
     give_up = begin(wake)
     try:
         await future
+    except GeneratorExit:
+        # Left behind by a closed loop, and maybe being collected inside a lock that giving up needs. The wake-up finds
+        # nobody.
+        raise
     except BaseException:
         give_up()
         raise
