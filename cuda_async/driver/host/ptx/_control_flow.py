@@ -111,7 +111,7 @@ _ENDERS = {
     "barrier": Ending.BARRIER,
 }
 _WARP_WIDE = frozenset(
-    ("shfl", "vote", "match", "redux", "elect", "mma", "ldmatrix", "stmatrix", "movmatrix")
+    {"shfl", "vote", "match", "redux", "elect", "mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "movmatrix"}
 )
 _NO_DESTINATION = frozenset(
     {"st", "red", "stmatrix", "prefetch", "prefetchu", "applypriority", "discard", "cp", "multimem"}
@@ -125,7 +125,7 @@ def has_destination(instruction: Instruction) -> bool:
     opcode, modifiers = instruction.opcode, instruction.modifiers
     if opcode in ("bar", "barrier"):
         return "red" in modifiers
-    if opcode == "mbarrier":
+    if opcode in ("mbarrier", "wmma"):
         return not isinstance(instruction.operands[0], Address)
     return opcode not in _NO_DESTINATION
 

@@ -37,6 +37,7 @@ __all__ = [
     "HANDLERS",
     "accumulator_positions",
     "elements_of",
+    "gate_whole_warps",
     "multiplicand_positions",
     "pack_results",
     "to_fragments",
@@ -188,11 +189,11 @@ def _mma(t: Translator, instruction: Instruction) -> Step:
             total = np.clip(total, -(2.0**31), 2.0**31 - 1)
         pack_results(group, to_fragments(total, row, column), d_type, destinations)
 
-    _gate_whole_warps(t)
+    gate_whole_warps(t)
     return step
 
 
-def _gate_whole_warps(t: Translator) -> None:
+def gate_whole_warps(t: Translator) -> None:
     """All lanes of a warp take part in `.aligned` instructions."""
     every = np.array([0xFFFFFFFF], np.uint32)
     t.current.gate = lambda group: group.wave.warp_ready(group, every)
@@ -209,7 +210,7 @@ def _matrix_access(t: Translator, instruction: Instruction) -> tuple[Any, int, b
     counts = {"x1": 1, "x2": 2, "x4": 4}
     if len(rest) != 3 or rest[0] != "m8n8" or rest[1] not in counts or rest[2] != "b16":
         raise UnsupportedInstruction(f"{instruction.spelling} is not supported")
-    _gate_whole_warps(t)
+    gate_whole_warps(t)
     return space, counts[rest[1]], transposed
 
 
@@ -273,7 +274,7 @@ def _movmatrix(t: Translator, instruction: Instruction) -> Step:
         raise UnsupportedInstruction(f"{instruction.spelling} is not supported")
     destination = t.destination(instruction.operands[0], "b32")
     source = t.source(instruction.operands[1], "b32")
-    _gate_whole_warps(t)
+    gate_whole_warps(t)
 
     def step(group: Group) -> None:
         raw = np.ascontiguousarray(group.spread(source.read(group)))

@@ -28,6 +28,7 @@ from ._ops_matrix import (
     ELEMENTS,
     accumulator_positions,
     elements_of,
+    gate_whole_warps,
     multiplicand_positions,
     pack_results,
     to_fragments,
@@ -164,8 +165,7 @@ def _mma(t: Translator, instruction: Instruction) -> Step | None:
             fragments = np.clip(fragments, -(2.0**31), 2.0**31 - 1)
         pack_results(group, fragments, d_type, destinations)
 
-    every = np.array([0xFFFFFFFF], np.uint32)
-    t.current.gate = lambda group: group.wave.warp_ready(group, every)
+    gate_whole_warps(t)
     return step
 
 

@@ -18,6 +18,7 @@ from ._ops_memory import HANDLERS as MEMORY
 from ._ops_moves import HANDLERS as MOVES
 from ._ops_warp import HANDLERS as WARP
 from ._ops_wgmma import HANDLERS as WARPGROUP
+from ._ops_wmma import HANDLERS as WMMA
 from ._semantics import UnsupportedInstruction
 from ._special_registers import special_bits
 from ._syntax import Address, Function, Operand, Pair, Symbol, Tuple, Variable
@@ -40,6 +41,7 @@ HANDLERS: dict[str, Handler] = {
     **MBARRIER,
     **MATRIX,
     **WARPGROUP,
+    **WMMA,
 }
 """Opcodes that are more than functions of registers, and who translates them."""
 

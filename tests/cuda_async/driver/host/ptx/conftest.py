@@ -38,6 +38,12 @@ def nvrtc_ptx(source: str, arch: str, options: tuple[str, ...]) -> str:
     return text.decode()
 
 
+@cache
+def parsed(name: str):
+    """The module of a file in `data/`, which may be loaded many times."""
+    return parse_module((DATA / name).read_text(), name)
+
+
 class PtxDevice:
     """Host memory, and launches that run to their end at once."""
 
@@ -58,7 +64,9 @@ class PtxDevice:
 
     def data(self, name: str):
         """The functions of a file in `data/`."""
-        return self.load((DATA / name).read_text(), name).functions
+        module = parsed(name).load(self.memory)
+        self.modules.append(module)
+        return module.functions
 
     def put(self, array: np.ndarray) -> int:
         """A copy of an array in device memory."""

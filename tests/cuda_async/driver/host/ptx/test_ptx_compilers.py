@@ -144,6 +144,31 @@ def test_tiles_of_half_warps(ptx_device, nvcc):
     np.testing.assert_array_equal(ptx_device.get(out, x.shape, "i4"), expected)
 
 
+def test_tensor_tiles(ptx_device, nvcc):
+    n = 48
+    a, b = (RANDOM.standard_normal((n, n)).astype("f2") for _ in range(2))
+    out = ptx_device.zeros((n, n), "f4")
+    ptx_device.run(nvcc["tensor_tiles"], (3, 3), 32, ptx_device.put(a), ptx_device.put(b), out, n)
+    expected = 0.5 * (a.astype("f8") @ b.astype("f8").T)
+    np.testing.assert_allclose(ptx_device.get(out, (n, n), "f4"), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_barrier_object_and_asynchronous_copies(ptx_device):
+    functions = ptx_device.data("kernels_O3.ptx")
+    x = RANDOM.standard_normal((5, 128)).astype("f4")
+    out = ptx_device.zeros((5, 128), "f4")
+    ptx_device.run(functions["staged"], 1, 128, ptx_device.put(x), out, 5)
+    np.testing.assert_array_equal(ptx_device.get(out, (5, 128), "f4"), x[:, ::-1])
+
+
+def test_virtual_functions(ptx_device, nvcc):
+    kind = RANDOM.integers(0, 2, 300).astype("i4")
+    out = ptx_device.zeros(300, "f4")
+    ptx_device.run(nvcc["areas"], 3, 128, ptx_device.put(kind), out, 300)
+    i = np.arange(300, dtype="f4")
+    np.testing.assert_array_equal(ptx_device.get(out, 300, "f4"), np.where(kind == 1, i * i, 3 * i * i))
+
+
 def test_printf_and_assert(ptx_device, nvcc, capsys):
     ptx_device.run(nvcc["report"], 1, 4, 3, np.float32(1.5))
     assert capsys.readouterr().out == (

@@ -4,6 +4,10 @@
 #include <cstdio>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <mma.h>
+#ifndef __CUDACC_DEBUG__
+#include <cuda/barrier>
+#endif
 
 namespace cg = cooperative_groups;
 
@@ -145,6 +149,62 @@ extern "C" __global__ void tiles(const int *x, int *out) {
     for (int d = tile.size() / 2; d > 0; d /= 2) v += tile.shfl_xor(v, d);
     if (tile.any(v > 100)) v = -v;
     out[block.group_index().x * block.size() + block.thread_rank()] = v;
+}
+
+// A warp multiplies 16 by 16 tiles.
+extern "C" __global__ void tensor_tiles(const __half *a, const __half *b, float *c, int n) {
+    using namespace nvcuda::wmma;
+    fragment<matrix_a, 16, 16, 16, __half, row_major> left;
+    fragment<matrix_b, 16, 16, 16, __half, col_major> right;
+    fragment<accumulator, 16, 16, 16, float> sum;
+    fill_fragment(sum, 0.0f);
+    int row = blockIdx.y * 16, column = blockIdx.x * 16;
+    for (int k = 0; k < n; k += 16) {
+        load_matrix_sync(left, a + row * n + k, n);
+        load_matrix_sync(right, b + column * n + k, n);
+        mma_sync(sum, left, right, sum);
+    }
+    for (int i = 0; i < sum.num_elements; i++) sum.x[i] *= 0.5f;
+    store_matrix_sync(c + row * n + column, sum, n, mem_row_major);
+}
+
+// Copies that complete on a barrier of libcu++, which is an mbarrier. Its debug build is very large.
+#ifndef __CUDACC_DEBUG__
+extern "C" __global__ void staged(const float *x, float *out, int rounds) {
+    __shared__ cuda::barrier<cuda::thread_scope_block> ready;
+    __shared__ float s[128];
+    if (threadIdx.x == 0) init(&ready, blockDim.x);
+    __syncthreads();
+    for (int r = 0; r < rounds; r++) {
+        cuda::memcpy_async(&s[threadIdx.x], x + r * 128 + threadIdx.x, sizeof(float), ready);
+        ready.arrive_and_wait();
+        out[r * 128 + threadIdx.x] = s[127 - threadIdx.x];
+        ready.arrive_and_wait();
+    }
+}
+#endif
+
+struct Shape {
+    __device__ virtual float area() const = 0;
+};
+struct Square : Shape {
+    float side;
+    __device__ Square(float s) : side(s) {}
+    __device__ float area() const override { return side * side; }
+};
+struct Disc : Shape {
+    float radius;
+    __device__ Disc(float r) : radius(r) {}
+    __device__ float area() const override { return 3.0f * radius * radius; }
+};
+
+extern "C" __global__ void areas(const int *kind, float *out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    Square square(i);
+    Disc disc(i);
+    const Shape *shape = kind[i] ? (const Shape *)&square : (const Shape *)&disc;
+    out[i] = shape->area();
 }
 
 extern "C" __global__ void report(int n, float value) {
