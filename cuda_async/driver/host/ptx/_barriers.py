@@ -10,6 +10,7 @@ last warp of a block may be short).
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,14 +59,31 @@ class Barriers:
     def __init__(self, wave: Wave) -> None:
         self._wave = wave
         self._numbered: dict[int, _Barrier] = {}
-        self._warp_arrived: NDArray[np.bool_] = np.zeros(wave.size, np.bool_)
-        self._warp_masks: NDArray[np.uint32] = np.zeros(wave.size, np.uint32)
         self._warp_waiting: list[_Waiting] = []
-        clusters = max(1, wave.blocks // wave.blocks_per_cluster)
-        self._cluster_arrived: NDArray[np.bool_] = np.zeros(wave.size, np.bool_)
-        self._cluster_phase: NDArray[np.int64] = np.zeros(clusters, np.int64)
-        self._lane_phase: NDArray[np.int64] = np.full(wave.size, -1)
         self._cluster_waiting: list[_Waiting] = []
+        self._cluster_count = max(1, wave.blocks // wave.blocks_per_cluster)
+
+    # Few kernels use these: they are made when first asked for.
+
+    @cached_property
+    def _warp_arrived(self) -> NDArray[np.bool_]:
+        return np.zeros(self._wave.size, np.bool_)
+
+    @cached_property
+    def _warp_masks(self) -> NDArray[np.uint32]:
+        return np.zeros(self._wave.size, np.uint32)
+
+    @cached_property
+    def _cluster_arrived(self) -> NDArray[np.bool_]:
+        return np.zeros(self._wave.size, np.bool_)
+
+    @cached_property
+    def _cluster_phase(self) -> NDArray[np.int64]:
+        return np.zeros(self._cluster_count, np.int64)
+
+    @cached_property
+    def _lane_phase(self) -> NDArray[np.int64]:
+        return np.full(self._wave.size, -1)
 
     # ------------------------------------------------------------------------------ blocks
 

@@ -54,7 +54,6 @@ class Launch:
         parameters: the argument block, padded so that it can be viewed as any type.
         shared_bytes: of each block, static and dynamic.
         workspace: device memory for the grid-wide barrier of a cooperative launch; 0 without.
-        block_values: special registers that are the same in every block.
     """
 
     grid: tuple[int, int, int]
@@ -94,7 +93,6 @@ class Launch:
         self.parameters = np.zeros(padded, np.uint8)
         self.parameters[: len(launch.arguments)] = np.frombuffer(launch.arguments, np.uint8)
         self._parameter_values: dict[tuple[int, str], Array] = {}
-        self.block_values: dict[tuple[str, str], Array] = {}
         self.workspace = 0
         self._blocks_per_wave = self._choose_blocks_per_wave()
         self._upcoming = 0

@@ -178,6 +178,7 @@ class PtxFunction:
         self._loaded = loaded
         self._function = function
         self._program: Program | None = None
+        self._refusal: str | None = None
         self._info = self._describe()
 
     def __repr__(self) -> str:
@@ -220,13 +221,22 @@ class PtxFunction:
         )
 
     def prepare(self) -> None:
-        """Translate the entry and what it calls; `start` does it too, once.
+        """Translate the entry and what it calls; `start` does it too, if nobody has.
+
+        Takes milliseconds for a usual kernel and up to a tenth of a second for very large ones. Later calls
+        cost nothing: they return, or raise the same error again.
 
         Raises:
             CompileError: something in it is not supported; names the instruction and its line.
         """
+        if self._refusal is not None:
+            raise CompileError(self._refusal)
         if self._program is None:
-            self._program = Program(self._loaded, self._function)
+            try:
+                self._program = Program(self._loaded, self._function)
+            except CompileError as error:
+                self._refusal = str(error)
+                raise
             self._info = replace(self._info, local_bytes=self._program.local_bytes)
 
     def start(self, launch: HostLaunch) -> Iterator[None]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ._control_flow import BasicBlock
+    from ._lanes import Array
     from ._module import LoadedModule
     from ._translate import Handler
 
@@ -129,6 +130,7 @@ class Program:
     Attributes:
         code: the entry's code.
         shared: layout of its shared memory.
+        lane_values: special registers that are the same in all blocks, kept from launch to launch.
     """
 
     handlers = HANDLERS
@@ -141,6 +143,7 @@ class Program:
         self.functions = reachable_functions(entry, loaded.addressed_functions)
         self.shared = SharedLayout(self.functions, loaded.module.variables.values())
         self._parameters = loaded.parameter_offsets(entry)
+        self.lane_values: dict[tuple[tuple[int, int, int], int, str, str], Array] = {}
         self._codes: dict[Function, Code] = {}
         self._by_address: dict[int, Code | CompileError] = {}
         self.code = self.code_of(entry)

@@ -36,6 +36,10 @@ AXED_REGISTERS = frozenset(
 """Special registers with parts .x, .y and .z."""
 
 _AXES = {"x": 0, "y": 1, "z": 2}
+_PER_LANE = frozenset(("%tid", "%laneid", "%warpid"))
+_PER_BLOCK = frozenset(("%smid", "%ctaid", "%clusterid", "%cluster_ctaid", "%cluster_ctarank"))
+_MOST_KNOWN = 64
+"""Arrays of lane values kept from launch to launch."""
 
 
 def special_bits(name: str) -> int:
@@ -51,22 +55,26 @@ def _one(value: int) -> Array:
 
 def special_register(wave: Wave, name: str, part: str) -> Array:
     """A special register's value in all lanes of a wave."""
-    key = (name, part)
-    launch = wave.launch
-    per_block = launch.block_values.get(key)
-    if per_block is None:
-        per_block = _per_lane_of_block(wave, name, part)
-        if per_block is not None:
-            launch.block_values[key] = per_block
-    if per_block is not None:
-        return per_block if per_block.size == 1 or wave.blocks == 1 else np.tile(per_block, wave.blocks)
-    per_wave = _per_block_of_wave(wave, name, part)
-    if per_wave is not None:
-        return per_wave if per_wave.size == 1 else np.repeat(per_wave, wave.lanes_per_block)
+    if name in _PER_LANE or name.startswith("%lanemask_"):
+        launch = wave.launch
+        known = launch.program.lane_values
+        key = (launch.block, wave.blocks, name, part)
+        value = known.get(key)
+        if value is None:
+            value = _per_lane_of_block(wave, name, part)
+            if value.size > 1 and wave.blocks > 1:
+                value = np.tile(value, wave.blocks)
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            known[key] = value
+        return value
+    if name in _PER_BLOCK:
+        value = _per_block_of_wave(wave, name, part)
+        return value if value.size == 1 else np.repeat(value, wave.lanes_per_block)
     return _per_launch(wave, name, part)
 
 
-def _per_lane_of_block(wave: Wave, name: str, part: str) -> Array | None:
+def _per_lane_of_block(wave: Wave, name: str, part: str) -> Array:
     launch = wave.launch
     index = np.arange(wave.lanes_per_block, dtype=np.uint32)
     if name == "%tid":
@@ -83,21 +91,17 @@ def _per_lane_of_block(wave: Wave, name: str, part: str) -> Array | None:
         return lane
     if name == "%warpid":
         return index // np.uint32(32) if wave.lanes_per_block > 32 else _one(0)
-    if name.startswith("%lanemask_"):
-        own = np.uint32(1) << lane
-        below = own - np.uint32(1)
-        values_by_name = {"eq": own, "lt": below, "le": below | own, "gt": ~(below | own), "ge": ~below}
-        return values_by_name[name.removeprefix("%lanemask_")]
-    return None
+    own = np.uint32(1) << lane
+    below = own - np.uint32(1)
+    masks = {"eq": own, "lt": below, "le": below | own, "gt": ~(below | own), "ge": ~below}
+    return masks[name.removeprefix("%lanemask_")]
 
 
-def _per_block_of_wave(wave: Wave, name: str, part: str) -> Array | None:
+def _per_block_of_wave(wave: Wave, name: str, part: str) -> Array:
     launch = wave.launch
     number = wave.first_block + np.arange(wave.blocks)
     if name == "%smid":
         return (number % MULTIPROCESSORS).astype(np.uint32)
-    if name not in ("%ctaid", "%clusterid", "%cluster_ctaid", "%cluster_ctarank"):
-        return None
     if part == "w":
         return _one(0)
     if not launch.has_clusters:
@@ -134,14 +138,13 @@ def _per_launch(wave: Wave, name: str, part: str) -> Array:
         return np.array([launch.has_clusters])
     if name == "%gridid":
         return np.array([launch.number], np.uint64)
-    extents = {
-        "%ntid": launch.block,
-        "%nctaid": launch.grid,
-        "%cluster_nctaid": launch.cluster,
-        "%nclusterid": tuple(g // c for g, c in zip(launch.grid, launch.cluster)),
-    }
-    if name in extents:
-        return _one(extents[name][axis] if axis < 3 else 1)
+    if name in ("%ntid", "%nctaid", "%cluster_nctaid", "%nclusterid"):
+        if axis == 3:
+            return _one(1)
+        if name == "%nclusterid":
+            return _one(launch.grid[axis] // launch.cluster[axis])
+        extents = {"%ntid": launch.block, "%nctaid": launch.grid, "%cluster_nctaid": launch.cluster}
+        return _one(extents[name][axis])
     values = {
         "%nwarpid": launch.lanes_per_block // 32,
         "%nsmid": MULTIPROCESSORS,

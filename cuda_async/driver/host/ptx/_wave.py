@@ -12,6 +12,7 @@ regardless of its place for a while.
 
 from __future__ import annotations
 
+from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -77,7 +78,6 @@ class Wave:
         self.shared_stride = max(16, -(-launch.shared_bytes // 256) * 256)
         self._shared: NDArray[np.uint8] | None = None
         self._shared_views: dict[np.dtype[Any], Array] = {}
-        self.rows: Lanes = np.repeat(np.arange(blocks) * self.shared_stride, self.lanes_per_block)
         self.local_bytes = 0
         self._local: NDArray[np.uint8] = np.zeros((self.size, 0), np.uint8)
         self._local_views: dict[np.dtype[Any], Array] = {}
@@ -542,6 +542,11 @@ class Wave:
             self.queue(waiting)
 
     # ------------------------------------------------------------------------------ memory
+
+    @cached_property
+    def rows(self) -> Lanes:
+        """Where the shared memory of each lane's block begins."""
+        return np.repeat(np.arange(self.blocks) * self.shared_stride, self.lanes_per_block)
 
     def shared_view(self, dtype: np.dtype[Any]) -> Array:
         """Shared memory of all blocks as elements of `dtype`."""
