@@ -54,7 +54,9 @@ def translate(
     Raises:
         KernelError: the kernel's code is wrong; the message points at it.
     """
-    function = Function(source.name, Block(), dict(hints or {}))
+    # the symbol of the entry; not every Python name is one
+    name = source.name if source.name.isascii() else "kernel"
+    function = Function(name, Block(), dict(hints or {}))
     t = Translator(function.body)
     frame = Frame(source)
     arguments = source.node.args

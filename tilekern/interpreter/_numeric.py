@@ -50,10 +50,25 @@ def convert(array: Array, source: DType, target: DType) -> Array:
             return narrow(array, target)
         if source is bool_ or target.bits >= 32 or source.bits <= 16:
             return narrow(array.astype(_F32) if target.bits < 32 else array.astype(target.dtype), target)
-        return narrow(array.astype(_F64), target)
+        return narrow(_keep_sticky(array).astype(_F64), target)
     if source.is_float:
         return _to_integer(array.astype(_F64), target)
     return array.astype(target.dtype)
+
+
+def _keep_sticky(array: Array) -> Array:
+    """Integers that float64 holds and that round to narrow floats as the given ones do.
+
+    Those too long for float64 have their low 16 bits made one: all that a much later rounding needs to know.
+    """
+    if array.dtype.itemsize < 8:
+        return array
+    one = array.dtype.type
+    low = array & one(0xFFFF)
+    jammed = (array ^ low) | np.where(low != 0, one(0x8000), one(0))
+    high = array >> one(40)
+    is_long = high != 0 if array.dtype.kind == "u" else (high != 0) & (high != -1)
+    return np.where(is_long, jammed, array)
 
 
 def _to_integer(array: Array, target: DType) -> Array:

@@ -24,6 +24,7 @@ from ._op import Block, Function, Op, Value
 __all__ = ["format_function", "format_op"]
 
 _WORD = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]*", re.ASCII)
 _RESERVED = {"true", "false", "none", "inf", "nan"}
 
 
@@ -57,7 +58,7 @@ class _Names:
         return name
 
     def _new(self, hint: str) -> str:
-        if not hint or hint.isdigit():
+        if not _NAME.fullmatch(hint):
             self._count += 1
             return f"%{self._count - 1}"
         name, number = hint, 0

@@ -79,7 +79,7 @@ def _key_parts(a: str, cls: type, is_constant: bool) -> list[str]:
         return [*_tensor_parts(f"{a}.tensor"), f"{a}.tile_shape", f"{a}.prefix"]
     if cls in (Mut, Read):
         return _tensor_parts(f"{a}.tensor")
-    if cls is int:
+    if issubclass(cls, int) and cls is not bool:
         return [f"1 if -0x80000000 <= {a} <= 0x7FFFFFFF else 2 if -(1 << 63) <= {a} < 1 << 63 else 3"]
     return []
 

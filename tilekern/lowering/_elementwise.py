@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from ..dtypes import (
-    DType,
-    bool_,
-    float32,
-    int32,
-)
+from ..dtypes import DType, bfloat16, bool_, float32, float64, int32
 from ..ir import (
     AbsOp,
     AddOp,
@@ -324,6 +319,8 @@ def convert(b: Lowerer, source: TileValue, have: DType, want: DType) -> TileValu
         return _float_to_float(b, source, have, want)
     if have.is_float:
         return _float_to_integer(b, source, have, want)
+    if want is bfloat16 and have.bits >= 32:
+        return _integer_to_bfloat16(b, source, have)
     if want.is_float:
         return b.fn.itof(source, element_type(want), signedness(have))
     if want.bits > have.bits:
@@ -331,6 +328,27 @@ def convert(b: Lowerer, source: TileValue, have: DType, want: DType) -> TileValu
     if want.bits < have.bits:
         return b.fn.trunci(source, element_type(want))
     return source  # the same bits, read with another sign
+
+
+def _integer_to_bfloat16(b: Lowerer, source: TileValue, have: DType) -> TileValue:
+    """By way of float64: some targets would go by float32 and round twice.
+
+    Integers too long for float64 have their low 16 bits made one first, which float64 keeps: all that a much
+    later rounding needs to know of them.
+    """
+    if have.bits == 64:
+        kind = source.tile_type
+        zero = b.fn.constant(kind, 0)
+        low = b.fn.binary("andi", source, b.fn.constant(kind, 0xFFFF))
+        sticky = b.fn.select(b.fn.cmpi(_NOT_EQUAL, low, zero), b.fn.constant(kind, 0x8000), zero)
+        jammed = b.fn.binary("ori", b.fn.binary("xori", source, low), sticky)
+        high = b.fn.shri(source, b.fn.constant(kind, 40), signedness(have))
+        is_long = b.fn.cmpi(_NOT_EQUAL, high, zero)
+        if have.is_signed:
+            is_long = b.fn.binary("andi", is_long, b.fn.cmpi(_NOT_EQUAL, high, b.fn.constant(kind, -1)))
+        source = b.fn.select(is_long, jammed, source)
+    wide = b.fn.itof(source, element_type(float64), signedness(have))
+    return b.fn.ftof(wide, element_type(bfloat16))
 
 
 def _float_to_float(b: Lowerer, source: TileValue, have: DType, want: DType) -> TileValue:

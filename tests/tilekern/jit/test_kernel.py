@@ -1,5 +1,6 @@
 """Kernels as operations: arguments, specialisation, caching, options, errors."""
 
+import enum
 import subprocess
 import sys
 import threading
@@ -209,6 +210,28 @@ def test_typed_scalar_arrives_bit_for_bit(value, device):
     dtype = np.asarray(value).dtype
     out = keep(ca.zeros((1,), dtype).partition(1), value).first().unpartition().to_host().sync()
     assert out.tobytes() == np.asarray(value).tobytes()
+
+
+class Choice(enum.IntEnum):
+    SMALL = 3
+    LARGE = 2**40
+
+
+def test_int_subclasses_are_ints(device):
+    for value in (Choice.SMALL, Choice.LARGE):
+        out = keep(ca.zeros((1,), "i8").partition(1), value).first().unpartition().to_host().sync()
+        assert out.tolist() == [int(value)]
+
+
+def test_names_of_all_alphabets(device):
+    @tk.kernel
+    def größe(out, länge):
+        zwölf = out.load() + länge
+        out.store(zwölf)
+
+    out = größe(ca.zeros((1,), "i4").partition(1), 12).first().unpartition().to_host().sync()
+    assert out.tolist() == [12]
+    assert größe.ir(tk.meta(1, "i4").partition(1), 1).startswith("func @kernel(%out: ptr<i32>")
 
 
 def test_python_float_is_float32(device):

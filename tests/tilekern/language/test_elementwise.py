@@ -351,6 +351,22 @@ def round_integer(value, target):
         return np.float64(value).astype(target)
 
 
+@pytest.mark.parametrize("dtype", ["i4", "i8", "u8"])
+@pytest.mark.parametrize("target", [np.float16, ml_dtypes.bfloat16, np.float32], ids=ids)
+def test_integers_near_ties_are_rounded_once(dtype, target, run):
+    digits = ml_dtypes.finfo(target).nmant + 1
+    values = []
+    for exponent in range(digits, np.iinfo(dtype).bits - 1):
+        half = 1 << (exponent - digits)
+        for mantissa in (1 << (digits - 1), (1 << (digits - 1)) + 1, (1 << digits) - 1):
+            tie = (mantissa << (exponent - digits + 1)) + half
+            values += [tie - 1, tie, tie + 1]
+    x = np.array([v for v in values if v <= np.iinfo(dtype).max], dtype)
+    kind = next(d for d in (tk.float16, tk.bfloat16, tk.float32) if d.dtype == np.dtype(target))
+    expected = np.array([round_integer(int(v), target) for v in x])
+    assert np.array_equal(run(unary, (x.shape, target, 64), x, lambda v: v.astype(kind)), expected)
+
+
 def test_bitcast(run):
     x = np.array([1.0, -2.0, 0.5, np.inf], "f4")
     assert np.array_equal(run(unary, ((4,), "i4", 4), x, lambda v: tk.bitcast(v, tk.int32)), x.view("i4"))
