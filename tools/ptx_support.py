@@ -47,7 +47,8 @@ How to read the tables: one modifier of each group in the last column, in any or
 optional. Of types with an arrow the result's comes first. Results are NVIDIA's, bit by bit (compared with an
 H100), including rounding modes, subnormals, saturation and NaN. Exceptions are the approximate instructions
 (`.approx`, `.full`), which are computed more accurately than the hardware does, and what the PTX manual leaves
-undefined.
+undefined. Matrix products are exact sums, rounded once; hardware sums in an order that it does not promise.
+`wgmma` is listed with 8 columns and takes every multiple of 8 up to 256.
 """
 
 
@@ -77,6 +78,12 @@ _INTEGERS = "u32 s32 u64 s64"
 _HALVES = "f16 f16x2 bf16 bf16x2"
 _ADDED = "u32 s32 u64 s64 f32 f64"
 _BOTH = "global shared"
+
+_FOUR = "{{word0, word1, word2, word3}}"
+_EIGHT = "{{word0, word1, word2, word3, word4, word5, word6, word7}}"
+_MMA_F16 = f"{_FOUR}, {_FOUR}, {{{{word4, word5}}}}, {_FOUR}"
+_MMA_SMALL = f"{_FOUR}, {{{{word0, word1}}}}, {{{{word4}}}}, {_FOUR}"
+_MMA_HALF = "{{word6, word7}}, " + f"{_FOUR}, {{{{word4, word5}}}}, " + "{{word6, word7}}"
 
 # fmt: off
 PROBES: dict[str, list[Probe]] = {
@@ -153,6 +160,71 @@ PROBES: dict[str, list[Probe]] = {
         *probe("ret", "{.uni}", ""),
         *probe("exit", "", ""),
         *probe("trap", "", ""),
+        *probe("nanosleep", ".u32", "word0"),
+    ],
+    "Matrices": [
+        *probe("mma", ".sync.aligned.shape.row.col.f32.f16.f16.f32", _MMA_F16, shape="m16n8k16"),
+        *probe("mma", ".sync.aligned.shape.row.col.f32.bf16.bf16.f32", _MMA_F16, shape="m16n8k16"),
+        *probe("mma", ".sync.aligned.shape.row.col.f32.f16.f16.f32", _MMA_SMALL, shape="m16n8k8"),
+        *probe("mma", ".sync.aligned.shape.row.col.f32.bf16.bf16.f32", _MMA_SMALL, shape="m16n8k8"),
+        *probe("mma", ".sync.aligned.shape.row.col.f16.f16.f16.f16", _MMA_HALF, shape="m16n8k16"),
+        *probe("mma", ".sync.aligned.shape.row.col.f32.tf32.tf32.f32", _MMA_F16, shape="m16n8k8"),
+        *probe("mma", ".sync.aligned.shape.row.col.f32.tf32.tf32.f32", _MMA_SMALL, shape="m16n8k4"),
+        *probe("mma", ".sync.aligned.shape.row.col{.satfinite}.s32.left.right.s32", _MMA_F16,
+               shape="m16n8k32", left="s8 u8", right="s8 u8"),
+        *probe("mma", ".sync.aligned.shape.row.col{.satfinite}.s32.left.right.s32", _MMA_SMALL,
+               shape="m16n8k16", left="s8 u8", right="s8 u8"),
+        *probe("mma", ".sync.aligned.shape.row.col.f32.left.right.f32", _MMA_F16,
+               shape="m16n8k32", left="e4m3 e5m2", right="e4m3 e5m2"),
+        *probe("mma", ".sync.aligned.shape.row.col.f64.f64.f64.f64",
+               "{{long0, long1}}, {{long2}}, {{long3}}, {{long0, long1}}", shape="m8n8k4"),
+        *probe("ldmatrix", ".sync.aligned.m8n8.x1{.trans}{.shared}.b16", "{{word0}}, [address]"),
+        *probe("ldmatrix", ".sync.aligned.m8n8.x2{.trans}{.shared}.b16", "{{word0, word1}}, [address]"),
+        *probe("ldmatrix", ".sync.aligned.m8n8.x4{.trans}{.shared}.b16", f"{_FOUR}, [address]"),
+        *probe("stmatrix", ".sync.aligned.m8n8.x1{.trans}{.shared}.b16", "[address], {{word0}}"),
+        *probe("stmatrix", ".sync.aligned.m8n8.x2{.trans}{.shared}.b16", "[address], {{word0, word1}}"),
+        *probe("stmatrix", ".sync.aligned.m8n8.x4{.trans}{.shared}.b16", f"[address], {_FOUR}"),
+        *probe("movmatrix", ".sync.aligned.m8n8.trans.b16", "word0, word1"),
+        *probe("wmma", ".load.part.sync.aligned.layout.shape{.space}.f16", f"{_EIGHT}, [address], word0",
+               part="a b", layout="row col", shape="m16n16k16 m8n32k16 m32n8k16", space=_BOTH),
+        *probe("wmma", ".load.c.sync.aligned.layout.shape{.space}.f32", f"{_EIGHT}, [address], word0",
+               layout="row col", shape="m16n16k16 m8n32k16 m32n8k16", space=_BOTH),
+        *probe("wmma", ".mma.sync.aligned.left.right.shape.f32.f32",
+               f"{_EIGHT}, {_EIGHT}, {_EIGHT}, {_EIGHT}", left="row", right="col",
+               shape="m16n16k16 m8n32k16 m32n8k16"),
+        *probe("wmma", ".store.d.sync.aligned.layout.shape{.space}.f32", f"[address], {_EIGHT}, word0",
+               layout="row col", shape="m16n16k16 m8n32k16 m32n8k16", space=_BOTH),
+        *probe("wgmma", ".mma_async.sync.aligned.shape.f32.f16.f16", f"{_FOUR}, long0, long1, flag, 1, 1, 0, 0",
+               shape="m64n8k16"),
+        *probe("wgmma", ".mma_async.sync.aligned.shape.f32.bf16.bf16",
+               f"{_FOUR}, long0, long1, flag, 1, 1, 0, 0", shape="m64n8k16"),
+        *probe("wgmma", ".mma_async.sync.aligned.shape.f32.tf32.tf32", f"{_FOUR}, long0, long1, flag, 1, 1",
+               shape="m64n8k8"),
+        *probe("wgmma", ".mma_async.sync.aligned.shape.f32.left.right", f"{_FOUR}, long0, long1, flag, 1, 1",
+               shape="m64n8k32", left="e4m3 e5m2", right="e4m3 e5m2"),
+        *probe("wgmma", ".mma_async.sync.aligned.shape.s32.left.right", f"{_FOUR}, long0, long1, flag",
+               shape="m64n8k32", left="s8 u8", right="s8 u8"),
+        *probe("wgmma", ".operation.sync.aligned", "", operation="fence commit_group"),
+        *probe("wgmma", ".wait_group.sync.aligned", "0"),
+    ],
+    "Asynchronous barriers and copies": [
+        *probe("mbarrier", ".init{.space}.b64", "[address], 1", space=_SHARED),
+        *probe("mbarrier", ".inval{.space}.b64", "[address]", space=_SHARED),
+        *probe("mbarrier", ".arrive{.order}{.scope}{.space}.b64", "_, [address]", order="release relaxed",
+               scope="cta cluster", space=_SHARED),
+        *probe("mbarrier", ".arrive.expect_tx{.space}.b64", "_, [address], word0", space=_SHARED),
+        *probe("mbarrier", ".arrive_drop{.space}.b64", "long0, [address]", space=_SHARED),
+        *probe("mbarrier", ".wait{.space}.b64", "flag, [address], long0", wait="test_wait try_wait",
+               space=_SHARED),
+        *probe("mbarrier", ".wait.parity{.space}.b64", "flag, [address], word0", wait="test_wait try_wait",
+               space=_SHARED),
+        *probe("mbarrier", ".pending_count.b64", "word0, long0"),
+        *probe("cp", ".async.mbarrier.arrive{.noinc}.space.b64", "[address]", space="shared shared::cta"),
+        *probe("cp", ".async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes",
+               "[small], [address], word0, [address]"),
+        *probe("cp", ".async.bulk.global.shared::cta.bulk_group", "[address], [small], word0"),
+        *probe("cp", ".async.bulk.commit_group", ""),
+        *probe("cp", ".async.bulk.wait_group{.read}", "0"),
     ],
 }
 # fmt: on
