@@ -62,7 +62,7 @@ def parse_text(text: str, name: str) -> Module:
         CompileError: the text is empty, of a version or for a target nobody knows, or has an error; the
             message shows the line and a caret.
     """
-    text = text.rstrip("\0")
+    text = text.lstrip("\ufeff").rstrip("\0")
     if not text.strip():
         raise CompileError(
             f"{name}: the PTX text is empty; give the text that nvcc -ptx, NVRTC or LLVM wrote"
@@ -466,7 +466,8 @@ class _ModuleParser(TokenReader):
                 alias.alias = known
 
     def _resolve(self) -> None:
-        for variable in self.module.variables.values():
+        inside = [v for function in self.module.functions.values() for v in function.variables]
+        for variable in (*self.module.variables.values(), *inside):
             variable.initializer = tuple(
                 (position, self._resolved(variable, value)) for position, value in variable.initializer
             )
