@@ -79,15 +79,18 @@ _nodes: dict[types.CodeType, FunctionNode] = {}
 def _parse(function: types.FunctionType) -> FunctionNode:
     code = function.__code__
     lines = linecache.getlines(code.co_filename, function.__globals__)
-    if not lines or code.co_firstlineno > len(lines):
+    node = None
+    if code.co_firstlineno <= len(lines):
+        is_lambda = function.__name__ == "<lambda>"
+        node = _find_lambda(code, lines) if is_lambda else _find_function(code, lines)
+    # "<string>" names every exec'ed text; the one Python knows may be another (3.13: the argument of -c)
+    if node is None and (code.co_firstlineno > len(lines) or code.co_filename == "<string>"):
         raise KernelSourceError(
             f"the source of {function.__name__}, defined in {code.co_filename}, is not available, and tile "
             "kernels are compiled from their source; define it in a file or a notebook cell, or register the "
             "text before exec: linecache.cache[name] = (len(text), None, text.splitlines(True), name), with "
             "compile(text, name, 'exec')"
         )
-    is_lambda = function.__name__ == "<lambda>"
-    node = _find_lambda(code, lines) if is_lambda else _find_function(code, lines)
     if node is None:
         raise KernelSourceError(
             f"the text at {code.co_filename}:{code.co_firstlineno} is not the definition of {function.__name__}: the "
