@@ -9,12 +9,24 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import language
-from ..dtypes import DType, bool_, float32, int32
+from ..dtypes import DType, bool_, float32, int32, int64
 from ._frame import Frame, Returned
+from ._operators import binary
 from ._promotion import as_tile, cast
 from ._source import FunctionNode, FunctionSource, source_of
 from ._translator import MAX_CALL_DEPTH
-from ._values import BoundMethod, InnerFunction, RangeValue, describe, is_scalar, is_tile, leaves
+from ._values import (
+    BoundMethod,
+    InnerFunction,
+    Loose,
+    RangeValue,
+    describe,
+    is_loose,
+    is_scalar,
+    is_tile,
+    leaves,
+    tile_type,
+)
 from .operations import HANDLERS
 
 if TYPE_CHECKING:
@@ -44,7 +56,7 @@ def call(t: Translator, function: object, args: tuple[object, ...], kwargs: dict
         if len(args) != 1 or kwargs:
             raise t.wrong_type(f"{function.name} converts one value, got {len(args)}")
         value = args[0]
-        return cast(t, as_tile(t, value, dtype=function if not is_tile(value) else None), function)
+        return cast(t, as_tile(t, value, dtype=function if is_loose(value) else None), function)
     if isinstance(function, InnerFunction):
         return _inline(t, function.source, function.frame, args, kwargs)
     special = _SPECIAL.get(function) if isinstance(function, type | types.BuiltinFunctionType) else None
@@ -168,11 +180,19 @@ def _absolute(t: Translator, function: object, args: tuple[object, ...], kwargs:
 
 
 def _convert(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-    """int(x), float(x), bool(x): of a scalar, a conversion to the type such numbers have by default."""
+    """int(x), float(x), bool(x): of a scalar, a conversion to the type such numbers have by default.
+
+    A loose number is held in that kind of number already, or is a whole one that float64 holds as well.
+    """
     if len(args) != 1 or not is_tile(args[0]):
         return _by_python(t, function, args, kwargs)
+    value = args[0]
+    if isinstance(value, Loose) and function is not bool:
+        if tile_type(value).number.is_float == (function is float):
+            return value
+        return binary(t, "*", value, 1.0) if function is float else cast(t, value, int64)
     dtype = {int: int32, float: float32, bool: bool_}[function]  # type: ignore[index]
-    return cast(t, args[0], dtype)
+    return cast(t, value, dtype)
 
 
 def _print(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:

@@ -17,12 +17,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..dtypes import DType, bool_, int32
+from ..dtypes import DType, bool_
 from ..errors import KernelError, KernelSyntaxError, KernelTypeError, KernelValueError
 from ..ir import Block, Builder, ConstantOp, Location, Op, TileType, Value, tile_shape_problem
 from ._checks import LaunchCheck
 from ._frame import Frame
-from ._values import describe, is_number
+from ._values import describe
 
 __all__ = ["MAX_CALL_DEPTH", "Translator"]
 
@@ -118,10 +118,6 @@ class Translator:
             )
         return self.add(ConstantOp(value=value, result=Value(TileType(dtype, shape)))).result
 
-    def index(self, value: Value | int) -> Value:
-        """A number or scalar as the IR wants an index: numbers become int32."""
-        return value if isinstance(value, Value) else self.constant(value, int32)
-
     # -- what must be known at compile time
     def static_int(self, value: object, what: str) -> int:
         """`value`, a whole number known at compile time."""
@@ -170,7 +166,3 @@ class Translator:
         if not -rank <= axis < rank:
             raise self.wrong_value(f"{what} is {axis}, but there are {rank} axes")
         return axis % rank
-
-    def number(self, value: object) -> bool | int | float | None:
-        """`value` as a Python number, if it is one; NumPy scalars have a type and are none."""
-        return value if is_number(value) else None

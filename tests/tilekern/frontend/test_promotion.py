@@ -194,3 +194,28 @@ def test_typed_arguments_keep_their_type(run):
     x = np.zeros(4, "f2")
     result = run(with_scalar, ((4,), "f4", 4), x, np.float32(0.1), lambda t, s: t + s)
     assert np.array_equal(result, np.full(4, 0.1, "f4"))
+
+
+@tk.kernel
+def converted(out: tk.Tile1D, s, f: tk.Constant[object]):
+    out.store(f(s))
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "expected"),
+    [
+        (lambda s: tk.float64(s), 0.1, 0.1),
+        (lambda s: tk.float32(s), 0.1, np.float32(0.1)),
+        (lambda s: float(s) / 10, 1, 0.1),
+        (lambda s: int(s) * 1.0, 3.7, 3.0),
+        (lambda s: int(s) + 0.1, 3, 3.1),
+        (lambda s: s.astype(tk.float64), 0.1, 0.1),
+        (lambda s: tk.full((1,), s, tk.float64), 0.1, 0.1),
+        (lambda s: tk.arange(1, start=s, dtype=tk.float64), 0.1, 0.1),
+        (lambda s: s**2, 0.1, 0.1**2),
+        (lambda s: s // 0.3, 1.0, 1.0 // 0.3),
+        (lambda s: -s % 0.3, 1.0, -1.0 % 0.3),
+    ],
+)
+def test_loose_numbers_converted(function, value, expected, run):
+    assert run(converted, ((1,), "f8", 1), value, function)[0] == expected
