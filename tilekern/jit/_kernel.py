@@ -12,15 +12,15 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any, overload
 
-from cuda_async import Device
+from cuda_async import BoundLaunch, Device, Mut, Read
 
 from ..errors import KernelArgumentError
-from ._grid import Grid, grid_of
+from ._grid import Grid, as_grid, grid_of
 from ._launch import CompileOp, KernelLaunch
 from ._options import KernelOptions
 from ._parameters import Parameter, parameters_of
 from ._single_flight import SingleFlight
-from ._written import CallPath, Run, write_call_path, write_run
+from ._written import CallPath, Run, flat_arguments, run_checks, write_call_path, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,6 +93,28 @@ class Kernel:
         """
         bound = self._bind(self._parameters or self._declare(), args, kwargs)
         return CompileOp(self, bound, self.options)
+
+    def bind(self, *args: Any, device: Device, grid: Any = None, **kwargs: Any) -> BoundLaunch:
+        """A launch whose arguments are checked and packed once; `bound.launch()` makes operations of it.
+
+        They yield the arguments, as a call does. Alias, ordering and lifetime checks stay. Compiles the
+        kernel and loads it on `device`, which is slow the first time: not for an event loop's thread.
+
+        Args:
+            grid: as for `KernelLaunch.grid`.
+        """
+        from ._specialize import flat_slots, specialize
+
+        parameters = self.parameters
+        bound = self._bind(parameters, args, kwargs)
+        specs = specialize(self.name, parameters, bound, self.options.max_divisibility)
+        blocks = grid_of(self.name, parameters, bound, None if grid is None else as_grid(grid))
+        variant = self._variant(specs, device, self.options)
+        values = flat_arguments(flat_slots(self.name, parameters, specs, bound), bound)
+        run_checks(self.name, variant.checks, values, blocks)
+        launch = variant.function.bind(blocks, (1, 1, 1), *values, device=device)
+        launch.outputs = tuple([a.tensor if isinstance(a, Mut | Read) else a for a in bound])
+        return launch
 
     def with_options(self, **options: int | None) -> Kernel:
         """The same kernel compiled with some options changed; see `KernelOptions`."""

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from ..frontend import LaunchCheck
     from ._grid import Grid
 
-__all__ = ["CallPath", "Run", "Slot", "constant_key", "write_call_path", "write_run"]
+__all__ = [
+    "CallPath",
+    "Run",
+    "Slot",
+    "constant_key",
+    "flat_arguments",
+    "run_checks",
+    "write_call_path",
+    "write_run",
+]
 
 # Any: arguments are whatever a kernel takes
 Run = Callable[..., Any]
@@ -103,6 +112,22 @@ class Slot(NamedTuple):
     number: int = 0
     argument: int = -1
     convert: Callable[[Any], Any] | None = None
+
+
+def flat_arguments(slots: Sequence[Slot], args: Sequence[Any]) -> list[Any]:
+    """The flat arguments of a call: tensors as `Read` and `Mut`, numbers as they are packed."""
+    values: list[Any] = []
+    for slot in slots:
+        if slot.argument < 0:
+            values.append(slot.number)
+            continue
+        arg = args[slot.argument]
+        if isinstance(arg, Tensor):
+            arg = Read(arg)
+        elif isinstance(arg, Partition):
+            arg = Mut(arg.tensor)
+        values.append(arg if slot.convert is None else slot.convert(arg))
+    return values
 
 
 def write_run(

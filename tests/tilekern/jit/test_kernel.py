@@ -442,6 +442,38 @@ async def test_compile_is_awaited(host):
     assert set((await part.tensor.to_host()).tolist()) == {2.0}
 
 
+# ------------------------------------------------------------------ bound launches
+
+
+def test_bound_launch_runs_many_times(device):
+    out, x = vector(64), vector(64)
+    part = out.partition(16)
+    bound = scale.bind(part, x, 3.0, device=device)
+    for _ in range(3):
+        assert bound.launch().sync() == (part, x, 3.0)
+    assert np.array_equal(out.to_host().sync(), 3 * np.arange(64))
+
+
+def test_bound_launch_with_mut_and_grid(device):
+    out = vector(64, "i4")
+
+    @tk.kernel
+    def store(out, n: int):
+        tk.store(out, tk.bid(0), n)
+
+    bound = store.bind(ca.mut(out), 7, grid=2, device=device)
+    assert bound.launch().sync() == (out, 7)
+    assert out.to_host().sync().tolist() == [7, 7, *range(2, 64)]
+
+
+def test_bound_launch_is_checked(device):
+    with pytest.raises(ca.LaunchError, match="too short for 4 blocks"):
+        scale.bind(vector(64).partition(16), vector(16), device=device)
+    x = vector(64)
+    with pytest.raises(ca.AliasError):
+        scale.bind(x.partition(16), x, device=device)
+
+
 # ------------------------------------------------------------------ options and texts
 
 
