@@ -184,14 +184,18 @@ def machine(device: ca.Device) -> dict[str, object]:
         "python": platform.python_version(),
         "packages": {name: version for name in packages if (version := _version(name))},
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "command": " ".join(["python", *(_relative(argument) for argument in sys.argv)]),
+        "command": _command(),
     }
 
 
-def _relative(argument: str) -> str:
-    """A script's path relative to the repository: results name no machine's folders."""
-    path = Path(argument)
-    return str(path.resolve().relative_to(HERE.parent)) if path.suffix == ".py" else argument
+def _command() -> str:
+    """How this was called, without naming the machine's folders: the script from the root, no `--out`."""
+    script, *arguments = sys.argv
+    kept: list[str] = []
+    for argument, before in zip(arguments, ["", *arguments]):
+        if argument != "--out" and before != "--out" and not argument.startswith("--out="):
+            kept.append(argument)
+    return " ".join(["python", str(Path(script).resolve().relative_to(HERE.parent)), *kept])
 
 
 def print_table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
