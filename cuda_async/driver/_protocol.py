@@ -191,6 +191,9 @@ class Driver(Protocol):
     """`"cuda"` or `"host"`."""
     ordinal: int
     properties: DeviceProperties
+    notifies: bool
+    """Whether `event_notify` works. The CUDA driver runs no host callback after a device error, so there a thread
+    sleeps in `event_synchronize` instead."""
 
     def bind(self) -> None:
         """Make the device's context current on this thread (hot; nothing to do on the host device)."""
@@ -243,6 +246,13 @@ class Driver(Protocol):
 
     def event_synchronize(self, event: EventHandle) -> None:
         """Block this thread until `event_query` is true; raises the same."""
+        ...
+
+    def event_notify(self, event: EventHandle, callback: Callable[[], object]) -> bool:
+        """Call `callback` once, from a thread of the driver, when the event's last record is done or has failed.
+
+        Never calls it from inside this method: False, and no call, when that is so already. Only where `notifies`.
+        """
         ...
 
     def event_elapsed_ms(self, start: EventHandle, end: EventHandle) -> float: ...

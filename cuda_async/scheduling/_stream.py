@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,7 @@ class Stream:
     _owner: object  # what a borrowed stream belongs to, kept alive
     _waited: dict[Stream, int]  # numbers of other streams that this one waits for already
     _condition: threading.Condition
-    _waiter: threading.Thread | None
+    _waiter: bool  # a thread is in _wait_loop
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("streams are made by Device.create_stream() and Device.borrow_stream()")
@@ -99,7 +100,7 @@ class Stream:
         self._retained = []
         self._waited = {}
         self._condition = threading.Condition(device._lock)
-        self._waiter = None
+        self._waiter = False
         return self
 
     def __repr__(self) -> str:
@@ -293,11 +294,9 @@ class Stream:
 
     def _wake_waiter(self) -> None:
         """Lock held. Make sure a thread sleeps on the first submission that somebody waits for."""
-        if self._waiter is None:
-            self._waiter = threading.Thread(
-                target=self._wait_loop, name=f"cuda-async-waiter-{self.device}-{self.name}", daemon=True
-            )
-            self._waiter.start()
+        if not self._waiter:
+            self._waiter = True
+            _thread.start_new_thread(self._wait_loop, ())  # Thread.start() would wait until it runs
         else:
             self._condition.notify_all()
 
@@ -310,7 +309,7 @@ class Stream:
                     self._condition.wait(WAITER_IDLE_S)
                     submission = self._first_awaited()
                     if submission is None:
-                        self._waiter = None
+                        self._waiter = False
                         return
                 submission.sleepers += 1
             try:

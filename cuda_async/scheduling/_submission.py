@@ -13,12 +13,14 @@ Invariants, all under the device's lock:
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType, TracebackType
 
     from ..driver import EventHandle
     from ._stream import Stream
@@ -26,12 +28,26 @@ if TYPE_CHECKING:
 __all__ = ["Submission"]
 
 
+def _elsewhere(traceback: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback that is not of this thread's stack, whose frames would be kept alive."""
+    here = sys._getframe()
+    while traceback is not None:
+        frame: FrameType | None = traceback.tb_frame
+        while frame is not None and frame is not here.f_back:
+            frame = frame.f_back
+        if frame is None:
+            break
+        traceback = traceback.tb_next
+    return traceback
+
+
 class Submission:
     """One closed number of a stream.
 
     Attributes:
         done: the device is past it, or it failed.
-        error: what the device reported for it, or None. reported: somebody has had it.
+        error: what the device reported for it, or None. reported: somebody has had it. traceback: as it was reported;
+            each raise starts from it, or the traceback would grow.
     """
 
     __slots__ = (
@@ -44,6 +60,7 @@ class Submission:
         "retained",
         "sleepers",
         "stream",
+        "traceback",
     )
 
     def __init__(self, stream: Stream, number: int, event: EventHandle, retained: list[Any]) -> None:
@@ -54,6 +71,7 @@ class Submission:
         self.done = False
         self.error: BaseException | None = None
         self.reported = False
+        self.traceback: TracebackType | None = None
         self.callbacks: list[Callable[[], None]] | None = None
         self.sleepers = 0
 
@@ -105,7 +123,12 @@ class Submission:
         """Raise what the device reported, if anything."""
         if self.error is not None:
             self.reported = True
-            raise self.error
+            stream = self.stream
+            with stream.device._lock:
+                # An error keeps the frames alive that it comes through, and the tensors in them.
+                if stream._last is self:
+                    stream._last = None
+            raise self.error.with_traceback(self.traceback)
 
     def raise_unreported(self) -> None:
         """Raise what the device reported, if nobody has had it yet or the device is lost."""
@@ -114,13 +137,20 @@ class Submission:
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Call `callback` once, from some thread, when done; False (and no call) when that is so already."""
-        with self.stream.device._lock:
+        device = self.stream.device
+        with device._lock:
             if self.done:
                 return False
+            first = self.callbacks is None
             if self.callbacks is None:
                 self.callbacks = []
             self.callbacks.append(callback)
-            self.stream._wake_waiter()
+            if not device.driver.notifies:
+                self.stream._wake_waiter()
+                return True
+            passed = first and not device.driver.event_notify(self.event, self.poll)
+        if passed:
+            self.poll()
         return True
 
     def remove_callback(self, callback: Callable[[], None]) -> None:
@@ -139,6 +169,7 @@ class Submission:
     ) -> None:
         """Retire; the lock is held, the caller drops `released` and calls `callbacks` outside it."""
         self.error = error
+        self.traceback = None if error is None else _elsewhere(error.__traceback__)
         self.done = True
         released.append(self.retained)
         self.retained = []

@@ -6,6 +6,7 @@ interpreter's exit, which is why this is not a `ThreadPoolExecutor`.
 
 from __future__ import annotations
 
+import _thread
 import os
 import threading
 from queue import SimpleQueue
@@ -32,9 +33,9 @@ class _Workers:
                 self.idle -= 1
             elif self.threads < MAX_WORKERS:
                 self.threads += 1
-                threading.Thread(
-                    target=self.run, name=f"cuda-async-worker-{self.threads}", daemon=True
-                ).start()
+                # Thread.start() waits until the thread runs, for which it needs the interpreter lock: milliseconds
+                # on an event loop's thread.
+                _thread.start_new_thread(self.run, ())
         self.queue.put(work)
 
     def run(self) -> None:

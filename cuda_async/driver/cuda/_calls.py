@@ -50,6 +50,7 @@ class DriverCalls:
     """What every part of the CUDA driver needs: the bindings, the context, the tables, and errors."""
 
     kind = "cuda"
+    notifies = False
     unusable_class: ClassVar[type[DriverCalls]]
     """What an instance turns into when it cannot be used any more."""
 

@@ -217,6 +217,10 @@ class CudaDriver(MemoryCalls):
         """Wait, asleep, until the device is past the event's last record."""
         self._call("cuEventSynchronize", self._events[event])
 
+    def event_notify(self, event: EventHandle, callback: Callable[[], object]) -> bool:
+        """Not here: see `Driver.notifies`."""
+        raise TypeError("a CUDA device does not call back; sleep in event_synchronize")
+
     def event_elapsed_ms(self, start: EventHandle, end: EventHandle) -> float:
         """Milliseconds between the records of two timing events the device is past."""
         return float(self._call("cuEventElapsedTime", self._events[start], self._events[end]))
@@ -379,6 +383,7 @@ _REFUSED = (
     "copy_host_to_device_async",
     "copy_strided_async",
     "event_create",
+    "event_notify",
     "event_elapsed_ms",
     "event_query",
     "event_record",

@@ -82,6 +82,7 @@ class HostDriver(SteppedControls):
     """
 
     kind = "host"
+    notifies = True
 
     def __init__(self, ordinal: int = 0, *, stepped: bool = False, memory_bytes: int | None = None) -> None:
         self.ordinal = ordinal
@@ -123,13 +124,14 @@ class HostDriver(SteppedControls):
         return self._refusal is _closed
 
     def close(self) -> None:
-        """Drop all work, unload all modules and refuse everything from now on."""
+        """Drop all work, unload all modules and refuse everything from now on.
+
+        Pinned memory stays: arrays made on it may outlive the device.
+        """
         self._refuse(_closed)
         with contextlib.suppress(Exception):
             for module in list(self._modules.values()):
                 module.unload()
-            for address in list(self._pinned):
-                self.pinned_free_now(address)
         for table in (self._streams, self._events, self._modules, self._functions):
             table.clear()
 
@@ -228,6 +230,10 @@ class HostDriver(SteppedControls):
         if record is not None:
             self.engine.wait_record(record)
             self.pool.synchronized()
+
+    def event_notify(self, event: EventHandle, callback: Callable[[], object]) -> bool:
+        record = self._event(event, "cuEventQuery").record
+        return record is not None and self.engine.notify(record, callback)
 
     def event_elapsed_ms(self, start: EventHandle, end: EventHandle) -> float:
         times = []

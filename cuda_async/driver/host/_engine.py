@@ -72,6 +72,7 @@ class Engine:
         self._queues: set[Queue] = set()
         self._ready: dict[Queue, None] = {}
         self._outbox: list[tuple[Engine, Queue, EventRecord]] = []
+        self._due: list[Callable[[], object]] = []
         self._thread: threading.Thread | None = None
         self._asleep = False
         self._current: Queue | None = None
@@ -139,6 +140,14 @@ class Engine:
             self._wait_until(lambda: record.done)
         if record.failure is not None:
             raise record.failure.tell()
+
+    def notify(self, record: EventRecord, callback: Callable[[], object]) -> bool:
+        """Call `callback` once the record is done, from the thread that completes it; False when it is already."""
+        with self._lock:
+            if record.done:
+                return False
+            record.callbacks.append(callback)
+        return True
 
     def wait_queue(self, queue: Queue) -> None:
         """Block this thread until what is in the queue now is done; raises an error nobody has had yet."""
@@ -221,10 +230,13 @@ class Engine:
                     self._finish(queue, entry, error)
                 else:
                     queue.steps = steps
+            due, self._due = self._due, []
         if steps is not None and (cleared or skip):
             _close(steps)
         if self._outbox:
             self._deliver()
+        for callback in due:
+            callback()
         if interrupt is not None:
             raise interrupt
         return entry if done and not cleared else None
@@ -273,6 +285,9 @@ class Engine:
         record.failure = failure
         record.time_s = time.perf_counter()
         record.done = True
+        if record.callbacks:
+            self._due.extend(record.callbacks)
+            record.callbacks.clear()
         waiters, record.waiters = record.waiters, []
         for engine, queue in waiters:
             if engine is self:
@@ -359,7 +374,10 @@ class Engine:
                 self._clear(queue, failure)
                 self._queues.discard(queue)
             self._changed.notify_all()
+            due, self._due = self._due, []
         self._deliver()
+        for callback in due:
+            callback()
         self._close_dropped()
 
     def close(self) -> None:
@@ -372,7 +390,10 @@ class Engine:
             self._work.notify_all()
             self._changed.notify_all()
             thread = self._thread
+            due, self._due = self._due, []
         self._deliver()
+        for callback in due:
+            callback()
         self._close_dropped()
         if thread is not None and thread is not threading.current_thread():
             thread.join(_EXIT_PATIENCE_S)

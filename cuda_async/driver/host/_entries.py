@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from ._engine import Engine
@@ -31,9 +31,17 @@ class Failure:
         self.observed = False
 
     def tell(self) -> Exception:
-        """The error to raise; the same object every time, with the traceback it had when it happened."""
+        """The error to raise, with the traceback it had when it happened.
+
+        A copy each time: an error keeps the frames alive that it is raised through, and the tensors in them.
+        """
         self.observed = True
-        return self.error.with_traceback(self.traceback)
+        error = self.error
+        copy: Exception = type(error).__new__(type(error), *error.args)
+        copy.__dict__.update(error.__dict__)
+        copy.__cause__ = error.__cause__
+        copy.__suppress_context__ = error.__suppress_context__
+        return copy.with_traceback(self.traceback)
 
 
 class Entry:
@@ -67,7 +75,7 @@ class EventRecord(Entry):
     `done` is written last and never reset: reading it needs no lock.
     """
 
-    __slots__ = ("done", "failure", "time_s", "waiters")
+    __slots__ = ("callbacks", "done", "failure", "time_s", "waiters")
 
     skippable = False
     immediate = True
@@ -77,6 +85,7 @@ class EventRecord(Entry):
         self.failure: Failure | None = None
         self.time_s = 0.0
         self.waiters: list[tuple[Engine, Queue]] = []
+        self.callbacks: list[Callable[[], object]] = []
 
     @property
     def completes(self) -> EventRecord:

@@ -71,7 +71,7 @@ def test_collected_while_the_device_is_locked(make):
         for stream in list(device._streams):
             while stream._pending:  # what waits for these is told, and finds its loop closed
                 controls.advance_all()
-                stream._pending[0].poll()
+                stream._refresh()
         with device._lock:
             gc.collect()
     finally:

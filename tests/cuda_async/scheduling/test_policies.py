@@ -53,7 +53,7 @@ def test_priority_outside_the_range_is_refused(device):
 
 
 def test_empty_pool_is_refused():
-    with pytest.raises(ca.SchedulingError, match="at least 1 stream, got 0"):
+    with pytest.raises(ca.SchedulingError, match="at least 1, got 0"):
         ca.StreamPoolRoundRobin(0)
 
 
