@@ -15,7 +15,7 @@ import itertools
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...errors import ClosedError, DeviceLostError, OutOfMemoryError
+from ...errors import ClosedError, CompileError, DeviceLostError, OutOfMemoryError
 from .._protocol import EventHandle, FunctionHandle, HostLaunch, ModuleHandle, StreamHandle
 from ._codes import driver_error, unknown_handle
 from ._convert import can_convert
@@ -420,6 +420,8 @@ class HostDriver(SteppedControls):
             if name not in found.functions:
                 raise LookupError(f"there is no kernel {name!r} in {found.name}")
             function = Function(found.functions[name])
+            with contextlib.suppress(CompileError):  # told when it is launched
+                function.prepare()
             handle = found.handles.setdefault(name, FunctionHandle(next(_numbers)))
             self._functions[handle] = function
         return handle
@@ -499,6 +501,7 @@ class HostDriver(SteppedControls):
         cooperative: bool,
     ) -> None:
         found = self._function(function, "cuLaunchKernel")
+        found.prepare()
         check_launch(
             found.info,
             grid,

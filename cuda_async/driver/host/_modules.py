@@ -9,7 +9,7 @@ from .._protocol import HostFunction, HostImage
 from ._limits import LIMITS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from .._protocol import FunctionHandle
     from ._memory import HostMemory
@@ -41,12 +41,14 @@ class Function:
 
     Attributes:
         shared_bytes: shared memory a launch may use, static and dynamic.
+        prepare: works out once what `start` needs (PTX is translated); raises `CompileError` for what is unsupported.
     """
 
-    __slots__ = ("function", "info", "shared_bytes")
+    __slots__ = ("function", "info", "prepare", "shared_bytes")
 
     def __init__(self, function: HostFunction) -> None:
         self.function = function
+        self.prepare: Callable[[], object] = getattr(function, "prepare", _nothing)
         self.info = function.info
         self.shared_bytes = max(LIMITS.max_shared_bytes_per_block, self.info.static_shared_bytes)
 
@@ -104,3 +106,7 @@ def load_image(image: bytes | str | HostImage, name: str, memory: HostMemory) ->
 
     loaded: Loaded = parse_module(text, name or "ptx module").load(memory)
     return Module(name or "ptx module", loaded.functions, loaded)
+
+
+def _nothing() -> None:
+    """Most kernels need no preparation."""

@@ -201,3 +201,23 @@ def test_host_data_in_zip_is_there_before_callbacks(device):
         lambda pair: (float(pair[0].sum()), float(pair[1].sum()))
     )
     assert op.sync() == (200_000.0, 30.0)
+
+
+def test_unsupported_instruction_is_refused_before_anything_is_enqueued(stepped):
+    ptx = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry textured(.param .u64 out)
+{
+  .reg .f32 %f<5>; .reg .s32 %r<2>; .reg .u64 %t;
+  tex.1d.v4.f32.s32 {%f1,%f2,%f3,%f4}, [%t, {%r1}];
+  ret;
+}
+"""
+    function = ca.Module.from_ptx(ptx).function("textured")
+    function.load(stepped)
+    stream = stepped.policy.next_stream()
+    before = stepped.driver.pending()
+    with pytest.raises(ca.CompileError, match=r"PTX:7: .*tex\.1d"):
+        function.launch(1, 1, np.uint64(0)).sync_on(stream)
+    assert stepped.driver.pending() == before
