@@ -168,10 +168,10 @@ def write_launch(plan: LaunchPlan, types: Sequence[type], names: dict[str, Any])
             f"else: order_write(stream, {buffer})",
         ]
     body += [
-        "stream._dirty = True",
         *_write_arguments(plan, code),
         "result = (checked[1].get(stream) or loaded.bind_on(stream, checked))()",
         "if result[0]: driver.launch_failed(result)",
+        "stream._dirty = True",
         "stream._retained.append(loaded)",
     ]
     code.lines += [
