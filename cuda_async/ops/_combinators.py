@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from ..errors import SchedulingError
+from ..errors import ConsumedError, SchedulingError
 from ..scheduling import current_policy
 from ._context import ExecutionContext
+from ._execution import next_stream
 from ._op import DeviceOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ..scheduling import Device, SchedulingPolicy, Stream
+    from ..scheduling import SchedulingPolicy, Stream
     from ._execution import Execution
 
 __all__ = [
@@ -79,12 +80,8 @@ class _OnSource(DeviceOp[T]):
     _composite = True
     _has_source = True
 
-    def _device_hint(self) -> Device | None:
-        # A chain can be long: walk it without recursion.
-        source: DeviceOp[Any] = self._source
-        while isinstance(source, _OnSource):
-            source = source._source
-        return source._device_hint()
+    def _parts(self) -> Sequence[DeviceOp[Any]]:
+        return (self._source,)
 
 
 class Then(_OnSource[U]):
@@ -225,9 +222,7 @@ class _InOrder(DeviceOp[Any]):
     _composite = True
 
     def __init__(self, ops: Iterable[DeviceOp[Any]], *, as_list: bool) -> None:
-        self._ops = [_checked(op) for op in ops]
-        for op in self._ops:
-            op._take()
+        self._ops = _taken(ops)
         self._as_list = as_list
 
     def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
@@ -240,8 +235,8 @@ class _InOrder(DeviceOp[Any]):
     def _arity(self) -> int | None:
         return len(self._ops)
 
-    def _device_hint(self) -> Device | None:
-        return _first_hint(self._ops)
+    def _parts(self) -> Sequence[DeviceOp[Any]]:
+        return self._ops
 
 
 class _InOrderFrame:
@@ -262,18 +257,23 @@ class _InOrderFrame:
         return None
 
 
+def _taken(ops: Iterable[DeviceOp[Any]]) -> list[DeviceOp[Any]]:
+    """Consume all, or none."""
+    checked = [_checked(op) for op in ops]
+    for position, op in enumerate(checked):
+        try:
+            op._take()
+        except ConsumedError:
+            for earlier in checked[:position]:
+                earlier._consumed = False
+            raise
+    return checked
+
+
 def _checked(op: object) -> DeviceOp[Any]:
     if not isinstance(op, DeviceOp):
         raise TypeError(f"expected a DeviceOp, got {type(op).__name__}; wrap a plain value with value(x)")
     return op
-
-
-def _first_hint(ops: Iterable[DeviceOp[Any]]) -> Device | None:
-    for op in ops:
-        hint = op._device_hint()
-        if hint is not None:
-            return hint
-    return None
 
 
 @overload
@@ -343,9 +343,7 @@ class Parallel(DeviceOp[Any]):
     _composite = True
 
     def __init__(self, ops: Sequence[DeviceOp[Any]]) -> None:
-        self._ops = [_checked(op) for op in ops]
-        for op in self._ops:
-            op._take()
+        self._ops = _taken(ops)
 
     def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
         if not self._ops:
@@ -357,8 +355,8 @@ class Parallel(DeviceOp[Any]):
     def _arity(self) -> int | None:
         return len(self._ops)
 
-    def _device_hint(self) -> Device | None:
-        return _first_hint(self._ops)
+    def _parts(self) -> Sequence[DeviceOp[Any]]:
+        return self._ops
 
 
 @overload
@@ -425,6 +423,10 @@ class _Fork:
 
     __slots__ = ("home", "ops", "policy", "results", "used")
 
+    @property
+    def streams(self) -> list[Stream]:
+        return [self.home.stream, *self.used]
+
     def __init__(
         self, execution: Execution, ops: list[DeviceOp[Any]], policy: SchedulingPolicy | None
     ) -> None:
@@ -437,13 +439,12 @@ class _Fork:
     def begin(self, execution: Execution) -> DeviceOp[Any]:
         """Enter the next branch."""
         home = self.home
-        stream = self.policy.next_stream()
+        stream = next_stream(self.policy)
         if stream.device is not home.device:
             raise SchedulingError(
                 f"a branch was given {stream!r}, but the chain runs on {home.device}; "
                 "operations of two devices cannot be one chain"
             )
-        stream._check_open()
         home.driver.bind()
         with home.device._lock:
             if home.stream._dirty or home.stream._last is not None:
@@ -484,14 +485,14 @@ class Scheduled(DeviceOp[T]):
     def _policy(self) -> SchedulingPolicy | None:
         return self._chosen
 
-    def _device_hint(self) -> Device | None:
-        return self._source._device_hint()
+    def _parts(self) -> Sequence[DeviceOp[Any]]:
+        return (self._source,)
 
     def _arity(self) -> int | None:
         return self._source._arity()
 
     def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
-        if not execution.frames and not execution.enqueued:
+        if execution.chosen_by is self._chosen and not execution.frames and not execution.enqueued:
             return self._source  # the whole run is scheduled so
         execution.frames.append(_FirstOfOne())
         return _Fork(execution, [self._source], self._chosen).begin(execution)

@@ -43,8 +43,19 @@ if TYPE_CHECKING:
 
     from ..scheduling import Device, SchedulingPolicy, Submission
     from ._op import DeviceOp
+    from ._shared import Gate
 
-__all__ = ["Block", "DeviceWait", "Execution", "check_not_in_callback", "run_async", "run_sync"]
+__all__ = [
+    "Block",
+    "DeviceWait",
+    "Execution",
+    "check_not_in_callback",
+    "check_stream",
+    "device_hint",
+    "next_stream",
+    "run_async",
+    "run_sync",
+]
 
 
 class _Burst:
@@ -120,12 +131,13 @@ class _WorkerBlock:
 
 
 class DeviceWait:
-    """A callback wants host data: wait until the device is past the copy."""
+    """Wait until the device is past what is looked at next; the last submission is behind the others."""
 
-    __slots__ = ("submission",)
+    __slots__ = ("submission", "submissions")
 
-    def __init__(self, submission: Submission) -> None:
-        self.submission = submission
+    def __init__(self, submissions: list[Submission]) -> None:
+        self.submissions = submissions
+        self.submission = submissions[-1]
 
     def begin(self, wake: Callable[[], None]) -> Callable[[], None]:
         if not self.submission.add_callback(wake):
@@ -146,11 +158,47 @@ class DeviceWait:
                 raise
 
     def raise_error(self) -> None:
-        self.submission.raise_error()
+        for submission in self.submissions:
+            submission.raise_error()
 
 
 def _nothing() -> None:
     pass
+
+
+def check_stream(stream: object) -> None:
+    """Raises `TypeError` for what is no stream."""
+    if not isinstance(stream, Stream):
+        raise TypeError(
+            f"expected a Stream, got {type(stream).__name__}; make one with device.create_stream()"
+        )
+
+
+def next_stream(policy: SchedulingPolicy) -> Stream:
+    """What a policy chooses, which may be anybody's code; an open stream of a usable device."""
+    stream = policy.next_stream()
+    if not isinstance(stream, Stream):
+        raise SchedulingError(
+            f"{type(policy).__name__}.next_stream() returned {type(stream).__name__}, expected a Stream"
+        )
+    if stream._closed or stream.device._lost is not None or stream.device._forked:
+        stream._check_open()
+    return stream
+
+
+def device_hint(op: DeviceOp[Any]) -> Device | None:
+    """The device of the first part of `op` that is bound to one. Without recursion: operations nest deeply."""
+    parts = [op]
+    while parts:
+        part = parts.pop()
+        while part._has_source:
+            part = part._source
+        if part._composite:
+            parts.extend(reversed(part._parts()))
+        hint = part._device_hint()
+        if hint is not None:
+            return hint
+    return None
 
 
 class Execution:
@@ -158,25 +206,32 @@ class Execution:
 
     Attributes:
         ctx: current context; changes inside `parallel`.
+        chosen_by: the policy that chose the stream; None where the stream was given.
         frames: what waits for a value, innermost last.
         value: the value a frame produced, and the result in the end.
         block: what stopped it, or None.
         enqueued: device work was enqueued, so completion has to be waited for.
         host_pending: host arrays were handed out whose copy may still run.
+        owner: the gate of the shared operation that this is the run of, if any.
+        sources: submissions of shared operations that were used, whose errors are this execution's too.
         cancelled: enqueue nothing further (checked between two stops).
     """
 
     __slots__ = (
+        "_asked",
         "_expect_prepared",
         "_op",
         "_policy",
         "block",
         "cancelled",
+        "chosen_by",
         "context",
         "ctx",
         "enqueued",
         "frames",
         "host_pending",
+        "owner",
+        "sources",
         "value",
     )
 
@@ -190,8 +245,12 @@ class Execution:
         self.value: Any = None
         self.enqueued = False
         self.host_pending = False
+        self.owner: Gate | None = None
+        self.sources: list[Submission] = []
         self._expect_prepared: DeviceOp[Any] | None = None
         self._policy = policy
+        self._asked = False
+        self.chosen_by: SchedulingPolicy | None = None
         self.block: Block | None = None
         self.cancelled = False
         self.context: contextvars.Context | None = None
@@ -205,8 +264,12 @@ class Execution:
         """Take the policy's next stream, or set a block that makes the device ready first."""
         policy = self._policy or op._policy
         device: Device | None
-        if policy is None:
-            device = op._device_hint() or default_device_if_known()
+        if policy is not None:
+            if not self._asked and not getattr(policy, "is_ready", True):
+                self.block = _WorkerBlock(functools.partial(self._ask, policy))
+                return
+        else:
+            device = device_hint(op) or default_device_if_known()
             if device is None or not device.is_open or device._policy is None:
                 hint = device
                 self.block = _WorkerBlock(lambda: _make_ready(hint))
@@ -217,14 +280,13 @@ class Execution:
             policy = current_policy(device) if device is default else device.policy
         self._take_stream(policy)
 
+    def _ask(self, policy: SchedulingPolicy) -> None:
+        policy.next_stream()
+        self._asked = True
+
     def _take_stream(self, policy: SchedulingPolicy) -> None:
-        stream = policy.next_stream()
-        if not isinstance(stream, Stream):
-            raise SchedulingError(
-                f"{type(policy).__name__}.next_stream() returned {type(stream).__name__}, expected a Stream"
-            )
-        if stream._closed or stream.device._lost is not None or stream.device._forked:
-            stream._check_open()
+        stream = next_stream(policy)
+        self.chosen_by = policy
         self.ctx = ExecutionContext(stream.device, stream)
 
     def run(self) -> bool:
@@ -306,18 +368,26 @@ class Execution:
 
     def wait_for_host_data(self, frame: Any, value: Any) -> bool:
         """True when `value` holds host data in flight: `frame` will get it again once it has arrived."""
-        if not _holds_arrays(value):
+        if not holds_arrays(value):
             return False
         submission = self.submit()
         self.host_pending = False
-        if submission is None or submission.poll():
-            if submission is not None:
-                submission.raise_error()
+        if submission is None:
+            return False
+        if submission.poll():
+            self.raise_source_error()
+            submission.raise_error()
             return False
         self.frames.append(frame)
         self.value = value
-        self.block = DeviceWait(submission)
+        self.block = DeviceWait([*self.sources, submission])
         return True
+
+    def raise_source_error(self) -> None:
+        """Once the device is past this execution: raise what it reported for shared operations that were used."""
+        for source in self.sources:
+            source.poll()
+            source.raise_error()
 
     def submit(self) -> Submission | None:
         """Close what was enqueued with an event; None when there is nothing to wait for."""
@@ -334,9 +404,13 @@ class Execution:
     def abandon(self) -> None:
         """After an error or a cancel: what was enqueued still gets its event, so that it is released in time."""
         if hasattr(self, "ctx") and self.enqueued and self.ctx.device.is_healthy:
+            streams = {self.ctx.stream}
+            for frame in self.frames:
+                streams.update(getattr(frame, "streams", ()))
             try:
-                self.ctx.driver.bind()
-                self.submit()
+                for stream in streams:
+                    if stream._dirty:
+                        stream._submit()
             except Exception:  # the error that led here is the one to report
                 pass
         self.frames.clear()
@@ -348,14 +422,12 @@ def _make_ready(device: Device | None) -> None:
     chosen.policy.next_stream()
 
 
-def _holds_arrays(value: object, depth: int = 3) -> bool:
+def holds_arrays(value: object, depth: int = 3) -> bool:
     import numpy as np
 
     if isinstance(value, np.ndarray):
         return True
-    return (
-        bool(depth) and isinstance(value, (tuple, list)) and any(_holds_arrays(v, depth - 1) for v in value)
-    )
+    return bool(depth) and isinstance(value, (tuple, list)) and any(holds_arrays(v, depth - 1) for v in value)
 
 
 # ---------------------------------------------------------------------------------- drivers
@@ -423,7 +495,13 @@ async def run_async(execution: Execution) -> Any:
         execution.abandon()
         raise
     if submission is not None:
-        await wait_for_submission(submission)
+        try:
+            await wait_for_submission(submission)
+        except Exception:
+            execution.raise_source_error()
+            raise
+        if execution.sources:
+            execution.raise_source_error()
     return execution.value
 
 
@@ -438,7 +516,10 @@ def run_sync(execution: Execution) -> Any:
         execution.abandon()
         raise
     if submission is not None:
-        submission.synchronize()
+        submission.block()
+        if execution.sources:
+            execution.raise_source_error()
+        submission.raise_error()
     return execution.value
 
 
@@ -450,6 +531,30 @@ def run_detached(execution: Execution, finished: Callable[[BaseException | None]
     if execution.context is None:
         execution.context = contextvars.copy_context()
     _advance_detached(execution, finished, threading.get_ident())
+
+
+MAX_NESTED = 16
+"""How many shared operations may start one another on one thread's stack."""
+
+
+class _Nesting(threading.local):
+    depth = 0
+
+
+_nesting = _Nesting()
+
+
+def run_nested(execution: Execution, finished: Callable[[BaseException | None], None]) -> None:
+    """`run_detached`, from within a run. Beyond a certain depth it goes on on a worker thread, whose stack is empty."""
+    if _nesting.depth >= MAX_NESTED:
+        execution.context = contextvars.copy_context()
+        run_in_worker(lambda: _advance_detached(execution, finished, 0))
+        return
+    _nesting.depth += 1
+    try:
+        run_detached(execution, finished)
+    finally:
+        _nesting.depth -= 1
 
 
 def _advance_detached(

@@ -15,6 +15,7 @@ from ._execution import check_not_in_callback, run_detached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from types import TracebackType
 
     from ..scheduling import Submission
     from ._execution import Execution
@@ -62,8 +63,11 @@ class DeviceFuture(Generic[T]):
     _state: State
     _execution: Execution | None  # None once everything is enqueued: it holds operations and their operands
     _submission: Submission | None
+    _failed: Submission | None  # what the error comes from, if it is the device's
+    _sources: list[Submission]  # of shared operations that were used: their errors are this future's too
     _value: Any  # a T, once enqueued
     _error: BaseException | None
+    _traceback: TracebackType | None  # of the error, as it was; each raise starts from it, or it would grow
     _callbacks: list[Callable[[], None]]
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -76,8 +80,11 @@ class DeviceFuture(Generic[T]):
         self._state = State.ENQUEUEING
         self._execution = execution
         self._submission = None
+        self._sources = []
+        self._failed = None
         self._value = None
         self._error = None
+        self._traceback = None
         self._callbacks = []
         run_detached(execution, lambda error: self._enqueued(execution, error))
         return self
@@ -103,8 +110,10 @@ class DeviceFuture(Generic[T]):
             if error is not None:
                 if self._move(Move.FAIL):
                     self._error = error
+                    self._traceback = error.__traceback__
             elif self._move(Move.SUBMIT):
                 self._submission = submission
+                self._sources = execution.sources
                 self._value = execution.value
                 if submission is None:
                     self._move(Move.COMPLETE)
@@ -117,12 +126,16 @@ class DeviceFuture(Generic[T]):
         """The device is past the work: done or failed."""
         submission = self._submission
         assert submission is not None
+        for source in self._sources:
+            source.poll()
+        failed = next((s for s in (*self._sources, submission) if s.error is not None), None)
         with self._lock:
-            if submission.error is not None:
-                if self._move(Move.FAIL):
-                    self._error = submission.error
-            else:
+            if failed is None:
                 self._move(Move.COMPLETE)
+            elif self._move(Move.FAIL):
+                self._error = failed.error
+                self._traceback = failed.traceback
+                self._failed = failed
 
     def _begin(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` once everything is enqueued, has failed, or was cancelled."""
@@ -168,7 +181,9 @@ class DeviceFuture(Generic[T]):
         if self._state is State.CANCELLED:
             raise OperationCancelledError("this operation was cancelled before everything was enqueued")
         if self._error is not None:
-            raise self._error
+            if self._failed is not None:
+                self._failed.note_reported()
+            raise self._error.with_traceback(self._traceback)
         result: T = self._value
         return result
 

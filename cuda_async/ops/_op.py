@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, overload
 
 from ..errors import ConsumedError
-from ._execution import Execution, check_not_in_callback, run_async, run_sync
+from ..scheduling import check_policy
+from ._execution import Execution, check_not_in_callback, check_stream, run_async, run_sync
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from numpy.typing import NDArray
 
@@ -75,8 +76,12 @@ class DeviceOp(Generic[T_co]):
         return None
 
     def _device_hint(self) -> Device | None:
-        """The device the operation is bound to by what it works on, if any."""
+        """The device the operation is bound to by what it works on, if any; of a composite, see `_parts`."""
         return None
+
+    def _parts(self) -> Sequence[DeviceOp[Any]]:
+        """The operations that a composite is made of, in the order in which they say where it runs."""
+        return ()
 
     def _arity(self) -> int | None:
         """Length of the tuple it yields, when that is known beforehand."""
@@ -111,6 +116,7 @@ class DeviceOp(Generic[T_co]):
     def sync_on(self, stream: Stream) -> T_co:
         """`sync()` on a given stream."""
         check_not_in_callback("sync_on()")
+        check_stream(stream)
         result: T_co = run_sync(Execution(self._take(), stream=stream))
         return result
 
@@ -122,10 +128,13 @@ class DeviceOp(Generic[T_co]):
         from ._future import DeviceFuture
 
         check_not_in_callback("start()")
+        if policy is not None:
+            check_policy(policy)
         return DeviceFuture._start(Execution(self._take(), policy=policy))
 
     def schedule(self, policy: SchedulingPolicy) -> DeviceOp[T_co]:
         """The same operation on a stream of `policy`; as part of a chain, forked off and joined again."""
+        check_policy(policy)
         return _combinators.Scheduled(self._take(), policy)
 
     # -- composing

@@ -3,24 +3,27 @@
 A gate holds the source. The first consumer, on whatever thread, task, loop or stream, starts it, on its own stream, as
 a detached execution: it belongs to nobody, so a consumer that is cancelled takes nothing with it. Others that come
 meanwhile wait until everything is enqueued, not until the device is done; then every consumer gets the same value, or
-the same exception, and a consumer on another stream makes its stream wait for the source's.
+the same exception, and a consumer on another stream makes its stream wait for the source's. What the device reports
+for the source comes out of every consumer too, so a consumer's completion looks at its sources' submissions.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import ConsumedError, CudaAsyncError
+from ..errors import ConsumedError, CudaAsyncError, ReentrancyError
 from ..scheduling import wait_for_callback
-from ._execution import Execution, run_detached
+from ._execution import DeviceWait, Execution, device_hint, holds_arrays, run_nested
 from ._op import DeviceOp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
 
-    from ..scheduling import Device, Stream
+    from ..scheduling import Device, SchedulingPolicy, Submission
 
 __all__ = ["SharedOp", "shared", "unzip"]
 
@@ -28,7 +31,13 @@ T = TypeVar("T")
 
 
 class Gate:
-    """The one run of a shared source."""
+    """The one run of a shared source.
+
+    Attributes:
+        submission: closes what the source enqueued, or None where it enqueued nothing.
+        sources: submissions of other gates that the value comes from.
+        waits_for: the gate that the source is blocked on.
+    """
 
     def __init__(self, source: DeviceOp[Any] | None) -> None:
         self.source = source
@@ -36,8 +45,10 @@ class Gate:
         self.settled = source is None
         self.value: Any = None
         self.error: BaseException | None = None
-        self.stream: Stream | None = None
-        self.number = 0
+        self.traceback: TracebackType | None = None  # each raise starts from it, or the traceback would grow
+        self.submission: Submission | None = None
+        self.sources: list[Submission] = []
+        self.waits_for: Gate | None = None
         self._waiting: list[Callable[[], None]] = []
 
     def enter(self, execution: Execution, frame: Any) -> bool:
@@ -46,26 +57,59 @@ class Gate:
             source, self.source = self.source, None
         if source is not None:
             inner = Execution(source, stream=execution.ctx.stream)
-
-            def finished(error: BaseException | None) -> None:
-                self._settle(inner, error)
-
-            run_detached(inner, finished)
+            inner.owner = self
+            if not execution.frames and not execution.enqueued:
+                inner.chosen_by = execution.chosen_by
+            run_nested(inner, functools.partial(self._settle, inner))
+        owner = execution.owner
         if self.settled:
-            return True
+            if owner is not None:
+                owner.waits_for = None
+            return not self._is_ahead_of(execution, frame)
+        if owner is not None:
+            owner.waits_for = self
+            self._check_not_behind(owner)
         execution.frames.append(frame)
         execution.block = GateWait(self)
         return False
 
+    def _check_not_behind(self, owner: Gate) -> None:
+        """Raises when this gate waits for `owner`, which is about to wait for this gate.
+
+        Each waiter is noted before it looks, so of several that close a ring the last one sees it.
+        """
+        gate: Gate | None = self
+        while gate is not None:
+            if gate is owner:
+                owner.waits_for = None
+                raise ReentrancyError(
+                    "a shared operation uses itself, directly or through others, so it would wait for ever; "
+                    "its callback must return another operation"
+                )
+            gate = gate.waits_for
+
+    def _is_ahead_of(self, execution: Execution, frame: Any) -> bool:
+        """Block a consumer on another device until the source's is past it: its stream cannot wait for that one."""
+        submission = self.submission
+        if submission is None or submission.stream.device is execution.ctx.device or submission.poll():
+            return False
+        execution.frames.append(frame)
+        execution.block = DeviceWait([submission])
+        return True
+
     def _settle(self, inner: Execution, error: BaseException | None) -> None:
-        if error is None and inner.enqueued:
-            stream = inner.ctx.stream
-            with stream.device._lock:
-                self.stream = stream
-                self.number = stream._next if stream._dirty else stream._next - 1
+        submission: Submission | None = None
+        if error is None:
+            try:
+                submission = inner.submit()
+            except BaseException as failure:
+                error = failure
         with self.lock:
             self.value = inner.value
             self.error = error
+            self.traceback = None if error is None else error.__traceback__
+            self.submission = submission
+            self.sources = inner.sources
             self.settled = True
             waiting, self._waiting = self._waiting, []
         for wake in waiting:
@@ -74,20 +118,28 @@ class Gate:
     def deliver(self, execution: Execution) -> Any:
         """The value, ordered behind the source on the consumer's stream; or the source's exception."""
         if self.error is not None:
-            raise self.error
-        stream = self.stream
-        if stream is not None:
-            ctx = execution.ctx
-            if stream.device is ctx.device:
-                ctx.driver.bind()
-                with ctx.device._lock:
-                    ctx.stream._wait_for(stream, self.number)
-            execution.enqueued = True
-            if not execution.host_pending:
-                from ._execution import _holds_arrays
-
-                execution.host_pending = _holds_arrays(self.value)
+            raise self.error.with_traceback(self.traceback)
+        submission = self.submission
+        if submission is not None:
+            if submission.poll():
+                submission.raise_error()
+            else:
+                self._order(execution, submission)
+            for source in self.sources:
+                if source.done:
+                    source.raise_error()
         return self.value
+
+    def _order(self, execution: Execution, submission: Submission) -> None:
+        """The consumer goes on behind the source, and its own completion will look at the source's."""
+        ctx = execution.ctx
+        ctx.driver.bind()
+        with ctx.device._lock:
+            ctx.stream._wait_for(submission.stream, submission.number)
+        execution.enqueued = True
+        execution.sources += [*self.sources, submission]
+        if not execution.host_pending:
+            execution.host_pending = holds_arrays(self.value)
 
     def begin(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` once settled; returns how to give up."""
@@ -134,6 +186,7 @@ class SharedOp(DeviceOp[T]):
     _gate: Gate
     _hint: Device | None
     _count: int | None
+    _source_policy: SchedulingPolicy | None
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("shared operations are made by DeviceOp.shared() or shared(value)")
@@ -142,7 +195,8 @@ class SharedOp(DeviceOp[T]):
     def _of(cls, source: DeviceOp[T]) -> SharedOp[T]:
         self = object.__new__(cls)
         self._gate = Gate(source)
-        self._hint = source._device_hint()
+        self._hint = device_hint(source)
+        self._source_policy = source._policy
         self._count = source._arity()
         return self
 
@@ -151,9 +205,14 @@ class SharedOp(DeviceOp[T]):
         self = object.__new__(cls)
         self._gate = Gate(None)
         self._gate.value = value
+        self._source_policy = None
         self._hint = None
         self._count = len(value) if isinstance(value, tuple) else None
         return self
+
+    @property
+    def _policy(self) -> SchedulingPolicy | None:
+        return self._source_policy
 
     def _take(self) -> SharedOp[T]:
         return self
@@ -163,8 +222,8 @@ class SharedOp(DeviceOp[T]):
         return self
 
     def _device_hint(self) -> Device | None:
-        stream = self._gate.stream
-        return stream.device if stream is not None else self._hint
+        submission = self._gate.submission
+        return submission.stream.device if submission is not None else self._hint
 
     def _arity(self) -> int | None:
         return self._count
@@ -175,7 +234,7 @@ class SharedOp(DeviceOp[T]):
         return None
 
     def _resume(self, execution: Execution, value: Any) -> None:
-        execution.value = self._gate.deliver(execution)
+        self._enter(execution)
 
     def unwrap_shared(self) -> DeviceOp[T]:
         """An operation that takes the value out for good, as its sole owner.
@@ -199,8 +258,8 @@ class _Unwrap(DeviceOp[T]):
     def __init__(self, shared_op: SharedOp[T]) -> None:
         self._shared: SharedOp[T] | None = shared_op
 
-    def _device_hint(self) -> Device | None:
-        return self._shared._device_hint() if self._shared is not None else None
+    def _parts(self) -> Sequence[DeviceOp[Any]]:
+        return (self._shared,) if self._shared is not None else ()
 
     def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
         execution.frames.append(self)
@@ -218,6 +277,7 @@ class _Unwrap(DeviceOp[T]):
                 "drop them first"
             )
         gate.value = None
+        gate.traceback = None
         gate.error = ConsumedError("the value of this shared operation was taken by unwrap_shared()")
         execution.value = value
 
@@ -241,7 +301,7 @@ class _Component(DeviceOp[Any]):
         return None
 
     def _resume(self, execution: Execution, value: Any) -> None:
-        execution.value = self._gate.deliver(execution)[self._index]
+        self._enter(execution)
 
 
 def unzip(op: DeviceOp[Any], count: int | None) -> tuple[DeviceOp[Any], ...]:
@@ -254,5 +314,5 @@ def unzip(op: DeviceOp[Any], count: int | None) -> tuple[DeviceOp[Any], ...]:
     if known is not None and count is not None and known != count:
         raise ValueError(f"unzip({count}) of an operation that yields {known} components")
     gate = Gate(op._take())
-    hint = op._device_hint()
+    hint = device_hint(op)
     return tuple(_Component(gate, i, hint) for i in range(known if known is not None else count or 0))

@@ -44,6 +44,7 @@ __all__ = [
     "Device",
     "MemoryStatistics",
     "all_open_devices",
+    "check_policy",
     "checked_open",
     "current_device",
     "current_policy",
@@ -94,7 +95,7 @@ class Device:
 
     def __new__(cls, name: str) -> Device:
         kind, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
-        if kind not in ("cuda", "host") or (number and not number.isdecimal()):
+        if kind not in ("cuda", "host") or (number and not (number.isascii() and number.isdecimal())):
             raise ValueError(f'a device is "cuda:N" or "host:N", got {name!r}')
         ordinal = int(number or 0)
         key = f"{kind}:{ordinal}"
@@ -654,6 +655,8 @@ def devices() -> list[Device]:
 def use_device(device: Device | str) -> Iterator[Device]:
     """Make `device` current in this task or thread, inside `with`."""
     chosen = Device(device) if isinstance(device, str) else device
+    if not isinstance(chosen, Device):
+        raise TypeError(f'a device is a Device or a name such as "cuda:0", got {device!r}')
     token = _current.set(chosen)
     try:
         yield chosen
@@ -661,9 +664,18 @@ def use_device(device: Device | str) -> Iterator[Device]:
         _current.reset(token)
 
 
+def check_policy(policy: object) -> None:
+    """Raises `TypeError` for what cannot choose streams."""
+    if not callable(getattr(policy, "next_stream", None)):
+        raise TypeError(
+            f"a scheduling policy has a method next_stream(), got {policy!r}; SingleStream(stream) is one for a stream"
+        )
+
+
 @contextlib.contextmanager
 def use_policy(policy: SchedulingPolicy) -> Iterator[SchedulingPolicy]:
     """Let `policy` choose streams in this task or thread, inside `with`."""
+    check_policy(policy)
     token = _current_policy.set(policy)
     try:
         yield policy

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import SchedulingError
-from ._device import current_device
+from ._device import current_device, default_device_if_known
 
 if TYPE_CHECKING:
     from ._device import Device
@@ -19,7 +19,11 @@ class SchedulingPolicy(Protocol):
     """Chooses streams. One policy serves many tasks and threads at once."""
 
     def next_stream(self) -> Stream:
-        """The stream for the next operation; called once per operation that is run, and per `parallel` branch."""
+        """The stream for the next operation; called once per operation that is run, and per `parallel` branch.
+
+        A policy that is slow at first may have an attribute `is_ready`; while it is false, the first call is made on a
+        worker thread.
+        """
         ...
 
 
@@ -27,12 +31,20 @@ class _Pool:
     """Streams of one device, made on first use."""
 
     def __init__(self, device: Device | None, count: int, priority: int = 0) -> None:
-        if count < 1:
-            raise SchedulingError(f"a stream pool needs at least 1 stream, got {count}")
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise SchedulingError(f"a stream pool needs a number of streams, at least 1, got {count!r}")
         self._device = device
         self._count = count
         self._priority = priority
         self._streams: list[Stream] = []
+
+    @property
+    def is_ready(self) -> bool:
+        """False when the next stream would open the device, which is slow."""
+        if len(self._streams) == self._count:
+            return True
+        device = self._device or default_device_if_known()
+        return device is not None and device.is_open
 
     @property
     def streams(self) -> list[Stream]:
@@ -52,6 +64,11 @@ class StreamPoolRoundRobin:
         self._pool = _Pool(device, count, priority)
         self._turn = itertools.count()
 
+    @property
+    def is_ready(self) -> bool:
+        """False when `next_stream()` would be slow, because it opens the device."""
+        return self._pool.is_ready
+
     def next_stream(self) -> Stream:
         """The next stream in turn."""
         streams = self._pool.streams
@@ -64,6 +81,11 @@ class SingleStream:
     def __init__(self, stream: Stream | None = None, *, device: Device | None = None) -> None:
         self._stream = stream
         self._pool = None if stream is not None else _Pool(device, 1)
+
+    @property
+    def is_ready(self) -> bool:
+        """False when `next_stream()` would be slow, because it opens the device."""
+        return self._pool is None or self._pool.is_ready
 
     def next_stream(self) -> Stream:
         """Always the same stream."""
@@ -80,6 +102,11 @@ class LeastLoaded:
         self._pool = _Pool(device, count)
         self._turn = itertools.count()
         self._last_used: dict[Stream, int] = {}
+
+    @property
+    def is_ready(self) -> bool:
+        """False when `next_stream()` would be slow, because it opens the device."""
+        return self._pool.is_ready
 
     def next_stream(self) -> Stream:
         """The least loaded stream, by what is known now."""
@@ -114,6 +141,11 @@ class PriorityStreams:
             greatest = device.limits.stream_priorities[1]
             self._high = StreamPoolRoundRobin(self._count, device=device, priority=greatest)
         return self._high
+
+    @property
+    def is_ready(self) -> bool:
+        """False when `next_stream()` would be slow, because it opens the device."""
+        return self._normal.is_ready
 
     def next_stream(self) -> Stream:
         """A stream of normal priority."""

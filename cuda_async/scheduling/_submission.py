@@ -122,13 +122,16 @@ class Submission:
     def raise_error(self) -> None:
         """Raise what the device reported, if anything."""
         if self.error is not None:
-            self.reported = True
-            stream = self.stream
-            with stream.device._lock:
-                # An error keeps the frames alive that it comes through, and the tensors in them.
-                if stream._last is self:
-                    stream._last = None
+            self.note_reported()
             raise self.error.with_traceback(self.traceback)
+
+    def note_reported(self) -> None:
+        """Somebody has the error now. It keeps the frames alive that it comes through, so nobody else shall keep it."""
+        self.reported = True
+        stream = self.stream
+        with stream.device._lock:
+            if stream._last is self:
+                stream._last = None
 
     def raise_unreported(self) -> None:
         """Raise what the device reported, if nobody has had it yet or the device is lost."""

@@ -191,8 +191,12 @@ def test_failure_skips_up_to_the_next_record(engine):
 
 
 def test_record_raises_the_same_error_each_time(engine):
+    """A copy each time, for an error that is raised keeps everything alive that it comes through."""
     queue, record = engine.add_queue(), EventRecord()
-    engine.enqueue(queue, fail([], KernelError("broken")))
+    original = KernelError("broken", "kernel")
+    original.__cause__ = ValueError("cause")
+    original.add_note("note")
+    engine.enqueue(queue, fail([], original))
     engine.enqueue(queue, record)
     run(engine)
     errors, depths = [], []
@@ -201,7 +205,9 @@ def test_record_raises_the_same_error_each_time(engine):
             engine.wait_record(record)
         errors.append(caught.value)
         depths.append(len(caught.traceback))
-    assert errors[0] is errors[1] is errors[2]
+    assert len({id(error) for error in (original, *errors)}) == 4
+    for error in errors:
+        assert (error.kernel, error.__cause__, error.__notes__) == ("kernel", original.__cause__, ["note"])
     assert depths[0] == depths[1] == depths[2], "the traceback grows"
 
 
