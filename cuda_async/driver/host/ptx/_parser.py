@@ -141,9 +141,11 @@ class _ModuleParser(TokenReader):
             return  # a label between debug sections
         match token.text if token.kind == "dot" else "":
             case ".file":
-                self._read_file()
-            case ".loc" | ".pragma":
-                self._skip_line_or_statement(token)
+                self._files.update([self.read_file()])
+            case ".loc":
+                self.read_location()
+            case ".pragma":
+                self.skip_pragma()
             case ".alias":
                 alias = self.expect_name("the alias")
                 self.expect(",")
@@ -171,24 +173,6 @@ class _ModuleParser(TokenReader):
             self._read_variables(_SPACES[token.text], linkage)
         else:
             self.fail(f"expected .entry, .func or a state space after .{linkage}", token)
-
-    def _read_file(self) -> None:
-        number = self.expect_int("a file number")
-        token = self.next()
-        if token.kind != "string":
-            self.fail("expected a file name in quotes", token)
-        self._files[number] = token.text[1:-1]
-        while self.accept(","):
-            self.expect_int("a number")
-        self.accept(";")
-
-    def _skip_line_or_statement(self, first: Token) -> None:
-        line = self.source.line_of(first.offset)
-        while self.token.kind != "end" and not self.at(";"):
-            if self.source.line_of(self.token.offset) != line:
-                return
-            self.next()
-        self.accept(";")
 
     # ------------------------------------------------------------------------------ variables
 
@@ -375,9 +359,7 @@ class _ModuleParser(TokenReader):
                 limits[text[1:]] = ()
             elif text == ".pragma":
                 self.next()
-                while not self.accept(";"):
-                    if self.next().kind == "end":
-                        self.fail("expected ';' after .pragma")
+                self.skip_pragma()
             elif text == ".attribute":
                 self.next()
                 self._skip_parentheses()
@@ -445,7 +427,7 @@ class _ModuleParser(TokenReader):
                 self.fail("the function's '{' has no '}'", start)
             elif token.kind == "dot" and token.text == ".file":
                 self.position = position + 1
-                self._read_file()
+                self._files.update([self.read_file()])
                 position = self.position
                 continue
             position += 1

@@ -238,24 +238,16 @@ class BodyParser(TokenReader):
                     self.function.variables.append(variable)
                 self.position = self.outer.position
             case ".loc":
-                self._read_location(token)
+                self._read_location()
             case ".pragma":
-                while not self.accept(";"):
-                    if self.next().kind == "end":
-                        self.fail("expected ';' after .pragma", token)
+                self.skip_pragma()
             case ".file":
-                line = self.source.line_of(token.offset)
-                while self.source.line_of(self.token.offset) == line and self.token.kind != "end":
-                    self.next()
+                self._files.update([self.read_file()])
             case _:
                 self.fail(f"unexpected directive {token.text!r} in a function", token)
 
-    def _read_location(self, start: Token) -> None:
-        number = self.expect_int("a file number")
-        line = self.expect_int("a line")
-        line_of_text = self.source.line_of(start.offset)
-        while self.token.kind != "end" and self.source.line_of(self.token.offset) == line_of_text:
-            self.next()
+    def _read_location(self) -> None:
+        number, line = self.read_location()
         self._location = SourceLocation(self._files.get(number, f"file {number}"), line) if line else None
 
     def _read_registers(self) -> None:
@@ -377,7 +369,7 @@ class BodyParser(TokenReader):
                 self._after_previous(),
             )
         self.next()
-        instruction.text = " ".join(self.source.clean[start.offset : end.offset].split()) + ";"
+        instruction.text = " ".join(self.source.text[start.offset : end.offset].split()) + ";"
         if opcode.startswith("."):
             self.fail("expected an instruction", token)
         self._body.append(instruction)

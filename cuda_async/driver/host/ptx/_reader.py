@@ -130,6 +130,56 @@ class TokenReader:
         """Raise `error`."""
         raise self.error(message, token)
 
+    # ------------------------------------------------------------------------------ directives
+    # They end where their grammar says: an instruction may follow on the same line.
+
+    def read_location(self) -> tuple[int, int]:
+        """Read what follows `.loc`; gives file number and line."""
+        number = self._plain_int("a file number")
+        line = self._plain_int("a line")
+        self._plain_int("a column")
+        while self.accept(","):
+            what = self.expect_name("function_name or inlined_at")
+            if what == "function_name":
+                self.expect_name("a label in the debug strings")
+                if self.accept("+"):
+                    self._plain_int("an offset")
+            elif what == "inlined_at":
+                for part in ("a file number", "a line", "a column"):
+                    self._plain_int(part)
+            else:
+                self.fail(f"expected function_name or inlined_at, found {what!r}", self._previous())
+        return number, line
+
+    def read_file(self) -> tuple[int, str]:
+        """Read what follows `.file`; gives number and name."""
+        number = self._plain_int("a file number")
+        name = self._string("a file name in quotes")
+        while self.accept(","):
+            self._plain_int("a number")
+        self.accept(";")
+        return number, name
+
+    def skip_pragma(self) -> None:
+        """Read what follows `.pragma`: strings, none of which changes what a program means."""
+        self._string("a string after .pragma")
+        while self.accept(","):
+            self._string("a string after ','")
+        self.expect(";", " after .pragma")
+
+    def _plain_int(self, what: str) -> int:
+        if self.token.kind != "int":
+            self.fail(f"expected {what}, found {self.describe()}")
+        return _integer(self.next().text)
+
+    def _string(self, what: str) -> str:
+        if self.token.kind != "string":
+            self.fail(f"expected {what}, found {self.describe()}")
+        return self.next().text[1:-1]
+
+    def _previous(self) -> Token:
+        return self.tokens[self.position - 1]
+
     # ------------------------------------------------------------------------------ constants
 
     def at_constant(self) -> bool:

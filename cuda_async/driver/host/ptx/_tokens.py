@@ -1,7 +1,7 @@
 """PTX text as tokens, and errors that show the line.
 
 A token is (kind, text, offset). Debug sections (`.section ... { ... }`) hold nothing a run needs and can be
-most of a `-G` build, so they are blanked before the scan; lines keep their numbers.
+most of a `-G` build, so the scan takes each for one long blank.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ class Token(NamedTuple):
 
 _TOKEN = re.compile(
     r"""
-      (?P<skip>\s+|//[^\n]*|/\*.*?\*/)
+      (?P<skip>\s+|//[^\n]*|/\*.*?\*/|@@DWARF[^\n]*
+        |\.section(?:\s|//[^\n]*|/\*.*?\*/)++[\w.$]+(?:\s|//[^\n]*|/\*.*?\*/)*+
+            \{(?:[^}/]+|//[^\n]*|/\*.*?\*/)*+\})
     | (?P<float>0[fF][0-9a-fA-F]{8}(?!\w)|0[dD][0-9a-fA-F]{16}(?!\w)
-        |\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+(?!\w))
-    | (?P<int>0[xX][0-9a-fA-F]+U?(?!\w)|0[bB][01]+U?(?!\w)|\d+U?(?!\w))
+        |(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?(?!\w)|\d+[eE][+-]?\d+(?!\w))
+    | (?P<int>0[xX][0-9a-fA-F]+U?(?!\w)|0[bB][01]+U?(?!\w)|0[0-7]*U?(?!\w)|[1-9]\d*U?(?!\w))
     | (?P<name>(?:[A-Za-z_$]|%(?=[A-Za-z_$]))[\w$]*(?:\.\w+(?:::\w+)*)*)
     | (?P<dot>\.[A-Za-z_]\w*)
     | (?P<string>"(?:[^"\\\n]|\\.)*")
@@ -36,8 +38,6 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_SECTION = re.compile(r"^[ \t]*\.section\b[^{]*\{[^}]*\}", re.MULTILINE)
-_OLD_DEBUG = re.compile(r"^[ \t]*@@DWARF[^\n]*", re.MULTILINE)
 
 
 class Source:
@@ -47,16 +47,10 @@ class Source:
         self.name = name
         self.text = text
         self._lines = text.split("\n")
-        clean = text
-        if ".section" in text:
-            clean = _SECTION.sub(_blank, clean)
-        if "@@DWARF" in text:
-            clean = _OLD_DEBUG.sub(_blank, clean)
-        self.clean = clean
         self._starts = [0]
-        for line in clean.split("\n"):
+        for line in self._lines:
             self._starts.append(self._starts[-1] + len(line) + 1)
-        self.tokens = self._scan(clean)
+        self.tokens = self._scan(text)
 
     def _scan(self, text: str) -> list[Token]:
         tokens: list[Token] = []
@@ -94,7 +88,3 @@ class Source:
         return CompileError(
             f"{self.name}:{line}: {message}\n{label}{shown}\n{' ' * (len(label) - 2)}| {pad}^"
         )
-
-
-def _blank(found: re.Match[str]) -> str:
-    return "\n" * found.group().count("\n")

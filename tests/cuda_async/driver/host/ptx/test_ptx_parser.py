@@ -70,6 +70,14 @@ def test_unknown_target_is_named():
         (".reg .b32 %r; { .reg .b32 %s; } mov.u32 %s, %r;", "register '%s' is not declared"),
         (".reg .f33 %f;", "expected a type such as .b32, found '.f33'"),
         ("mov.u32 # 3;", "unexpected character '#'"),
+        (".reg .b32 %r; mov.u32 %r, 08;", "unexpected character '0'"),
+        (".reg .b32 %r; mov.u32 %r, 1u;", "unexpected character '1'"),
+        (".reg .f32 %f; mov.f32 %f, 0f3F8;", "unexpected character '0'"),
+        (".reg .f32 %f; mov.f32 %f, .5f;", "unexpected character '.'"),
+        ('.pragma "nounroll" mov.u32 %r, 1;', "expected ';' after .pragma, found 'mov.u32'"),
+        (".pragma nounroll;", "expected a string after .pragma, found 'nounroll'"),
+        (".loc 1 3 ret;", "expected a column, found 'ret'"),
+        (".loc 1 3 4, somewhere 2; ret;", "expected function_name or inlined_at, found 'somewhere'"),
         (".reg .b32 %r; ld.global.u32 %r, [%r;", "expected ']' after an address"),
         (".reg .b32 %i; brx.idx %i, list;", "'list' is not a .branchtargets list"),
     ],
@@ -128,6 +136,17 @@ def test_scopes_hide_outer_registers():
         ("(.u64)-1", 0xFFFFFFFFFFFFFFFF, "int"),
         ("3 > 2 ? 10 : 20", 10, "int"),
         ("-7 / 2", -3, "int"),
+        ("0B101", 5, "int"),
+        ("0X1fU", 31, "int"),
+        ("017U", 15, "int"),
+        ("42U", 42, "int"),
+        ("-.5", int(np.float64(-0.5).view("u8")), "decimal"),
+        (".5e3", int(np.float64(500).view("u8")), "decimal"),
+        ("1.", int(np.float64(1).view("u8")), "decimal"),
+        ("1.e-2", int(np.float64(0.01).view("u8")), "decimal"),
+        ("25E+1", int(np.float64(250).view("u8")), "decimal"),
+        ("0F3F800000", 0x3F800000, "f32"),
+        ("0D3FF0000000000000", 0x3FF0000000000000, "f64"),
         ("-7 % 2", -1, "int"),
     ],
 )
@@ -155,6 +174,51 @@ def test_source_lines_follow_loc():
         "lines.ptx",
     )
     assert [str(i.location) for i in module.functions["k"].body] == ["kernel.cu:10", "other.h:20"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        ".loc 1 3 4",
+        ".loc 1 3 4, function_name $L__info_string0, inlined_at 1 11 2",
+        ".loc 1 3 4, function_name $L__info_string0+16, inlined_at 1 11 2",
+        '.file 2 "other.cu"',
+        '.file 2 "other.cu", 12, 34',
+        '.pragma "nounroll";',
+        '.pragma "nounroll",\n"used_bytes_mask 0xff";',
+        "/* .loc 1 3 4 */",
+        "// a comment ends with its line \\\n",
+        "/* two\n // lines */",
+        "here: .loc 1 3 4",
+    ],
+)
+def test_instruction_behind_a_directive_on_its_line(ptx_device, before):
+    text = entry(
+        f".reg .b64 %a; ld.param.u64 %a, [out]; {before} st.global.u32 [%a], 7; ret;", ".param .u64 out"
+    )
+    text = text.replace(".visible", '.file 1 "kernel.cu" .visible')
+    text += ".section .debug_str { $L__info_string0: .b8 95,90,0 }"
+    out = ptx_device.zeros(1, "u4")
+    ptx_device.run(ptx_device.load(text).functions["k"], 1, 1, out)
+    assert ptx_device.get(out, 1, "u4")[0] == 7
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        '.file 1 "kernel.cu"',
+        '.file 1 "kernel.cu" .loc 1 2 3',
+        '.pragma "nounroll";',
+        ".section .debug_str { .b8 95,0 }",
+        ".section .debug_str { // }\n.b8 95 /* } */\n}",
+        "/*\n.section .a {\n*/",
+        "// .section .a {\n",
+        "@@DWARF .section .a {\n",
+    ],
+)
+def test_kernel_behind_a_directive_on_its_line(before):
+    module = parse_text(f"{HEADER}{before} .visible .entry k() {{ ret; }} /* }} */", "line.ptx")
+    assert [i.text for i in module.functions["k"].body] == ["ret;"]
 
 
 def test_debug_sections_do_not_shift_lines():
