@@ -19,7 +19,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ..errors import ContextError, DeviceLostError, DriverError, OutOfMemoryError, SchedulingError
+from ..errors import (
+    ClosedError,
+    ContextError,
+    DeviceLostError,
+    DriverError,
+    OutOfMemoryError,
+    SchedulingError,
+)
 from ..memory import Buffer, FreeNote, PinnedPool, Usage
 from ._ordering import order_uses
 from ._sharing import (
@@ -135,6 +142,7 @@ class Device:
         self._dropped_events: deque[EventHandle] = deque()
         self._lost: DeviceLostError | None = None
         self._forked = False
+        self._exiting = False
         self._used = 0
         self._used_high = 0
         self._limit: int | None = None
@@ -178,6 +186,8 @@ class Device:
             with self._open_lock:
                 if self._driver is None:
                     self._check_fork()
+                    if self._exiting:
+                        raise ClosedError(f"{self} is closed: the interpreter is exiting")
                     if self.kind == "cuda":
                         from ..driver.cuda import open_cuda_driver
 
@@ -596,6 +606,8 @@ class Device:
     # -- closing
 
     def _close(self) -> None:
+        """At the end of the process."""
+        self._exiting = True
         driver, self._driver = self._driver, None
         if driver is not None:
             driver.close()

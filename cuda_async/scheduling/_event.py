@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ClosedError
+from ..errors import ClosedError, ContextError
 from ._waiting import wait_for_submission
 
 if TYPE_CHECKING:
@@ -55,7 +55,13 @@ class Event:
 
         Raises:
             ClosedError: one of them is closed. ValueError: one has not been reached yet.
+            ContextError: they are on two devices.
         """
+        if not isinstance(since, Event):
+            raise TypeError(f"expected an Event, got {type(since).__name__}; stream.record() makes one")
+        here, there = self._submission.stream.device, since._submission.stream.device
+        if here is not there:
+            raise ContextError(f"the time between an event on {there} and one on {here} is not known")
         for event in (since, self):
             if event._handle is None:
                 raise ClosedError("a closed event has no time; record another")

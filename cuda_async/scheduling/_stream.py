@@ -148,6 +148,8 @@ class Stream:
             ContextError: the event is on another device.
         """
         self._check_open()
+        if not isinstance(event, Event):
+            raise TypeError(f"expected an Event, got {type(event).__name__}; stream.record() makes one")
         source = event._submission.stream
         if source.device is not self.device:
             raise ContextError(
@@ -183,6 +185,8 @@ class Stream:
                 owner, self._owner = self._owner, None
                 if self in self.device._streams:
                     self.device._streams.remove(self)
+                for other in self.device._streams:
+                    other._waited.pop(self, None)
             if self.device.is_healthy:
                 self.device.driver.stream_destroy(self.handle)  # only ends the loan of a borrowed one
             del owner
@@ -295,8 +299,8 @@ class Stream:
     def _wake_waiter(self) -> None:
         """Lock held. Make sure a thread sleeps on the first submission that somebody waits for."""
         if not self._waiter:
-            self._waiter = True
             _thread.start_new_thread(self._wait_loop, ())  # Thread.start() would wait until it runs
+            self._waiter = True
         else:
             self._condition.notify_all()
 
@@ -316,8 +320,15 @@ class Stream:
                 device.driver.event_synchronize(submission.event)
             except Exception:  # the poll below gets the same error and notes it
                 pass
-            submission.poll()
-            submission._wake_up()
+            try:
+                submission.poll()
+                submission._wake_up()
+            except (
+                BaseException
+            ):  # a callback raised, which it should not; the next who waits starts another thread
+                with device._lock:
+                    self._waiter = False
+                raise
             del submission
 
     def _first_awaited(self) -> Submission | None:

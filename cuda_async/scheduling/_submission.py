@@ -108,8 +108,9 @@ class Submission:
                     device.driver.event_synchronize(self.event)
                 except Exception:  # the poll below gets the same error and notes it
                     pass
-                self.poll()
-                self._wake_up()
+                finally:  # after a KeyboardInterrupt too
+                    self.poll()
+                    self._wake_up()
 
     def _wake_up(self) -> None:
         """The sleeping thread is back: the event may be reused once the submission is done."""

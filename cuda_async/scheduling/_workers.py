@@ -32,15 +32,22 @@ class _Workers:
             if self.idle:
                 self.idle -= 1
             elif self.threads < MAX_WORKERS:
-                self.threads += 1
                 # Thread.start() waits until the thread runs, for which it needs the interpreter lock: milliseconds
                 # on an event loop's thread.
                 _thread.start_new_thread(self.run, ())
+                self.threads += 1
         self.queue.put(work)
 
     def run(self) -> None:
         while True:
-            self.queue.get()()
+            work = self.queue.get()
+            try:
+                work()
+            except BaseException:  # it should not; another thread takes this one's place
+                with self.lock:
+                    self.threads -= 1
+                raise
+            del work
             with self.lock:
                 # Work that found no idle thread may be waiting in the queue.
                 if self.queue.empty():

@@ -340,8 +340,9 @@ class Engine:
         if self._asleep:
             self._work.notify()
         elif self._thread is None and self.threaded and not self._closed:
-            self._thread = threading.Thread(target=self._run, name="cuda-async-host-engine", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="cuda-async-host-engine", daemon=True)
+            thread.start()  # raises once the interpreter is exiting
+            self._thread = thread
 
     def _run(self) -> None:
         busy_since = time.perf_counter()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 import threading
+import time
 
 import anyio
 import numpy as np
@@ -480,3 +483,113 @@ def test_abandoned_parallel_releases_all_its_streams(stepped):
     stepped.driver.advance_all()
     stepped.collect()
     assert all(not stream._retained and not stream._pending for stream in stepped._streams)
+
+
+# ------------------------------------------------------------------------- streams and events
+
+
+def test_event_of_another_device(device, elsewhere):
+    here, there = device.create_stream(), elsewhere.create_stream()
+    mine, theirs = here.record(), there.record()
+    mine.synchronize()
+    theirs.synchronize()
+    with pytest.raises(ca.ContextError, match="cannot wait for an event of host:1"):
+        here.wait(theirs)
+    with pytest.raises(ca.ContextError, match="the time between an event on host:1"):
+        mine.elapsed_ms(theirs)
+
+
+@pytest.mark.parametrize("event", [None, 3, ca.value(1)], ids=lambda e: type(e).__name__)
+def test_what_is_no_event(device, event):
+    stream = device.create_stream()
+    with pytest.raises(TypeError, match=r"expected an Event.*stream\.record\(\)"):
+        stream.wait(event)
+    with pytest.raises(TypeError, match="expected an Event"):
+        stream.record().elapsed_ms(event)
+
+
+def test_closed_stream_is_forgotten(stepped):
+    """A stream that waited for another one does not keep it once it is closed."""
+    lasting = stepped.create_stream()
+    for _ in range(20):
+        stream = stepped.create_stream()
+        tensor = ca.zeros(4).start(ca.SingleStream(stream))
+        ca.value(1).then(lambda _, tensor=tensor: ca.fill(tensor._value, 1.0)).start(ca.SingleStream(lasting))
+        stepped.driver.advance_all()
+        stream.close()
+    assert not lasting._waited
+
+
+def test_what_a_closed_stream_made_is_still_there(device):
+    stream = device.create_stream()
+    tensor = ca.full(10, 3.0).sync_on(stream)
+    event = stream.record()
+    stream.close()
+    assert event.is_done
+    assert (tensor.to_host().sync() == 3.0).all()
+    other = device.create_stream()
+    other.wait(event)
+    ca.fill(tensor, 4.0).sync_on(other)
+    assert (tensor.to_host().sync() == 4.0).all()
+    other.close()
+
+
+# ------------------------------------------------------------------------ interrupted from outside
+
+
+class Interrupted:
+    """`KeyboardInterrupt` in the main thread, from another one, once `ready` is true."""
+
+    def __init__(self, ready):
+        self.ready = ready
+
+    def __enter__(self):
+        def interrupt():
+            deadline = time.monotonic() + 10
+            while not self.ready() and time.monotonic() < deadline:
+                time.sleep(1e-3)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        self.thread = threading.Thread(target=interrupt)
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.thread.join()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_interrupt_while_waiting_for_the_device(stepped):
+    """Ctrl-C ends the waiting; the work, its future and the device go on."""
+    future = ca.full(4, 1.0).start()
+    submission = future._submission
+    with pytest.raises(KeyboardInterrupt), Interrupted(lambda: submission.sleepers):
+        future.sync()
+    assert submission.sleepers == 0
+    assert not future.done
+    stepped.driver.advance_all()
+    assert future.sync().shape == (4,)
+    assert submission.event in stepped._events
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+@pytest.mark.parametrize("how", ["sync", "future"])
+def test_interrupt_while_a_step_is_prepared(device, how):
+    entered, release = threading.Event(), threading.Event()
+
+    class Gated(ca.DeviceOp):
+        def prepare(self, ctx):
+            entered.set()
+            assert release.wait(10)
+
+        def execute(self, ctx):
+            return 5
+
+    op = ca.zeros(3).then(lambda _: Gated())
+    if how == "future":
+        op = op.start()
+    with pytest.raises(KeyboardInterrupt), Interrupted(entered.is_set):
+        op.sync()
+    release.set()
+    if how == "future":
+        assert op.sync() == 5
+    assert (ca.ones(3).to_host().sync() == 1).all()
