@@ -111,7 +111,7 @@ def fill_pattern(value: object, dtype: DType) -> bytes:
     """The bytes of one element holding `value`.
 
     Raises:
-        OverflowError: an int that `dtype` cannot hold, naming both.
+        OverflowError: a number that an integer `dtype` cannot hold, naming both.
         TypeError: not a number.
     """
     if (
@@ -121,6 +121,10 @@ def fill_pattern(value: object, dtype: DType) -> bytes:
     ):
         info = np.iinfo(dtype)
         if not info.min <= int(value) <= info.max:
+            raise OverflowError(f"{value} does not fit {dtype.name} ({info.min} to {info.max})")
+    if isinstance(value, (float, np.floating)) and dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        if not info.min - 1 < float(value) < info.max + 1:
             raise OverflowError(f"{value} does not fit {dtype.name} ({info.min} to {info.max})")
     if not isinstance(value, (bool, int, float, np.generic)):
         raise TypeError(f"expected a number for {dtype.name}, got {type(value).__name__}")

@@ -7,7 +7,7 @@ still be on their way; await an operation (`to_host`) to look at them.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from ..errors import AliasError
 from . import _layout
@@ -121,6 +121,12 @@ class Tensor:
         raise TypeError(
             "a tensor's elements are on the device; bring them over with `await t.to_host()` "
             "(or `t.to_host().sync()`)"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a tensor cannot be copied or pickled by Python; copy it with ca.copy(tensor), "
+            "or send an array, from to_host()"
         )
 
     # -- views

@@ -160,6 +160,11 @@ class Item(_OnSource[Any]):
         self._index = index
 
     def _resume(self, execution: Execution, value: Any) -> None:
+        if not hasattr(value, "__getitem__"):
+            raise TypeError(
+                f"a component was asked of an operation that yields {_describe(value)}, which has none: "
+                ".first(), .last() and [i] are for tuples, lists and tensors"
+            )
         execution.value = value[self._index]
 
 

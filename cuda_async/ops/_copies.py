@@ -314,7 +314,7 @@ def memcpy(dst: Tensor, src: object) -> DeviceOp[Tensor]:
         ValueError: another shape. TypeError: another element type.
     """
     target = _tensor(dst, "memcpy()'s destination")
-    source: Any = src if isinstance(src, Tensor) else host_array(src)[0]
+    source: Any = src if isinstance(src, Tensor) else host_array(src, what="memcpy()")[0]
     if tuple(source.shape) != target.shape:
         raise ValueError(f"memcpy() from shape {tuple(source.shape)} to {target.shape}; shapes must be equal")
     if source.dtype != target.dtype:

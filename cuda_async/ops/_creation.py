@@ -123,10 +123,15 @@ def full(shape: object, value: float | np.generic, dtype: object = np.float32) -
     return Full(as_shape(shape), fill_pattern(value, kind), kind)
 
 
-def host_array(array: object, dtype: object = None) -> tuple[np.ndarray[Any, Any], DType]:
+def host_array(
+    array: object, dtype: object = None, what: str = "from_host()"
+) -> tuple[np.ndarray[Any, Any], DType]:
     """`array` as a NumPy array of a supported type, or a clear error."""
     if isinstance(array, (Tensor, DeviceOp)):
-        raise TypeError(f"from_host() takes host data, got a {type(array).__name__}")
+        hint = "; await it first, or go on with .then()" if isinstance(array, DeviceOp) else ""
+        raise TypeError(f"{what} takes host data, got a {type(array).__name__}{hint}")
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{what} was given a masked array; fill the gaps first, with array.filled(value)")
     if isinstance(array, np.ndarray):
         found = array
     else:
@@ -134,11 +139,14 @@ def host_array(array: object, dtype: object = None) -> tuple[np.ndarray[Any, Any
             found = np.asarray(array)
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(
-                f"from_host() cannot read a {type(array).__name__} as an array ({error}); "
+                f"{what} cannot read a {type(array).__name__} as an array ({error}); "
                 "use from_dlpack() for other libraries' tensors"
             ) from error
     if dtype is not None:
         kind = as_dtype(dtype)
+        as_dtype(found.dtype)  # only numbers are converted, and no complex ones
+        if found.dtype.kind in "iu" and kind.kind in "iu" and not isinstance(array, (np.ndarray, np.generic)):
+            return np.asarray(array, kind), kind  # as it is: Python's ints must fit
         return (found if found.dtype == kind else found.astype(kind)), kind
     return found, as_dtype(found.dtype)
 
@@ -152,7 +160,7 @@ def from_host(array: object, dtype: object = None) -> DeviceOp[Tensor]:
     Args:
         array: any shape and strides. dtype: convert to this type on the host first.
     Raises:
-        TypeError: an element type that is not supported.
+        TypeError: an element type that is not supported. OverflowError: a Python int that `dtype` cannot hold.
         OutOfMemoryError: (when it runs) it does not fit; nothing was enqueued.
     """
     found, kind = host_array(array, dtype)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ..errors import CudaAsyncError, OperationCancelledError
 from ..scheduling import checkpoint, running_library, wait_for_callback, wait_for_submission
@@ -233,6 +233,9 @@ class DeviceFuture(Generic[T]):
                     raise
             self._settle()
         return self._outcome()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a DeviceFuture cannot be copied or pickled; it may be awaited as often as wanted")
 
     def __repr__(self) -> str:
         return f"<DeviceFuture {self.state}>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeVar, overload
 
 from ..errors import ConsumedError
 from ..scheduling import check_policy
@@ -293,6 +293,11 @@ class DeviceOp(Generic[T_co]):
         from ._copies import astype_of
 
         return astype_of(self, dtype)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be copied or pickled; build another one, or use .shared()"
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}{', consumed' if self._consumed else ''}>"

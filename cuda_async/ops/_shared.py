@@ -10,6 +10,7 @@ for the source comes out of every consumer too, so a consumer's completion looks
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -240,7 +241,8 @@ class SharedOp(DeviceOp[T]):
         """An operation that takes the value out for good, as its sole owner.
 
         Raises (when it runs):
-            ConsumedError: other references to this shared operation or to its value exist.
+            ConsumedError: other references to this shared operation exist. References to values that it gave to
+                others before are not looked for.
         """
         return _Unwrap(self)
 
@@ -266,11 +268,11 @@ class _Unwrap(DeviceOp[T]):
         return self._shared
 
     def _resume(self, execution: Execution, value: Any) -> None:
-        shared_op, self._shared = self._shared, None
-        assert shared_op is not None
-        gate = shared_op._gate
-        # Referrers of the shared op here: the local and getrefcount's argument.
-        others = sys.getrefcount(shared_op) - 2
+        assert self._shared is not None
+        gate = self._shared._gate
+        # Referrers of the shared op here: the list and getrefcount's argument. (Python 3.14 may not count a local.)
+        holder, self._shared = [self._shared], None
+        others = sys.getrefcount(holder[0]) - 2
         if others > 0:
             raise ConsumedError(
                 f"unwrap_shared() needs the only reference to the shared operation, but there are {others} more; "
@@ -287,9 +289,10 @@ class _Component(DeviceOp[Any]):
 
     _composite = True
 
-    def __init__(self, gate: Gate, index: int, hint: Device | None) -> None:
+    def __init__(self, gate: Gate, index: int, count: int, hint: Device | None) -> None:
         self._gate = gate
         self._index = index
+        self._count = count
         self._hint = hint
 
     def _device_hint(self) -> Device | None:
@@ -297,7 +300,12 @@ class _Component(DeviceOp[Any]):
 
     def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
         if self._gate.enter(execution, self):
-            execution.value = self._gate.deliver(execution)[self._index]
+            value = self._gate.deliver(execution)
+            if not isinstance(value, (tuple, list)):
+                raise TypeError(f"unzip() of an operation that yields a {type(value).__name__}, not a tuple")
+            if len(value) != self._count:
+                raise ValueError(f"unzip({self._count}) of an operation that yields {len(value)} components")
+            execution.value = value[self._index]
         return None
 
     def _resume(self, execution: Execution, value: Any) -> None:
@@ -313,6 +321,9 @@ def unzip(op: DeviceOp[Any], count: int | None) -> tuple[DeviceOp[Any], ...]:
         )
     if known is not None and count is not None and known != count:
         raise ValueError(f"unzip({count}) of an operation that yields {known} components")
+    length = operator.index(count) if count is not None else known or 0
+    if length < 0:
+        raise ValueError(f"unzip({count}): a tuple has at least 0 components")
     gate = Gate(op._take())
     hint = device_hint(op)
-    return tuple(_Component(gate, i, hint) for i in range(known if known is not None else count or 0))
+    return tuple(_Component(gate, i, length, hint) for i in range(length))

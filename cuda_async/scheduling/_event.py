@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import ClosedError, ContextError
 from ._waiting import wait_for_submission
@@ -92,6 +92,9 @@ class Event:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an Event cannot be copied or pickled; record another one with stream.record()")
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)

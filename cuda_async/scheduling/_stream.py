@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..driver import StreamHandle
 from ..errors import ClosedError, ContextError, DeviceLostError
@@ -106,6 +106,9 @@ class Stream:
     def __repr__(self) -> str:
         state = ", closed" if self._closed else ""
         return f"Stream({self.name!r} on {self.device}, priority {self.priority}{state})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Stream cannot be copied or pickled; make another one with device.create_stream()")
 
     def __cuda_stream__(self) -> tuple[int, int]:
         """The stream protocol: (version, address)."""

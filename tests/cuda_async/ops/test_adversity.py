@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import os
+import pickle
 import signal
 import threading
 import time
@@ -593,3 +595,67 @@ def test_interrupt_while_a_step_is_prepared(device, how):
     if how == "future":
         assert op.sync() == 5
     assert (ca.ones(3).to_host().sync() == 1).all()
+
+
+# ---------------------------------------------------------------------------- copies and pickles
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_stands_for_the_device_cannot_be_copied(device, how):
+    """Two objects over one address, or one stream, would each believe to be the only one."""
+    stream = device.create_stream()
+    tensor = ca.zeros(4).sync()
+    things = [tensor, ca.zeros(3), ca.zeros(3).map(str), ca.shared(1), ca.value(1).start(), stream]
+    for thing in [*things, stream.record()]:
+        with pytest.raises(TypeError, match="cannot be copied or pickled"):
+            how(thing)
+    assert (tensor.to_host().sync() == 0).all()
+
+
+def test_devices_are_pickled_by_name():
+    device = ca.Device("host:0")
+    assert pickle.loads(pickle.dumps(device)) is device
+    assert copy.deepcopy(device) is device
+
+
+# -------------------------------------------------------------------------- components and numbers
+
+
+def test_component_of_what_has_none(device):
+    with pytest.raises(TypeError, match=r"yields a int, which has none"):
+        ca.value(3).first().sync()
+    with pytest.raises(IndexError):
+        ca.value((1, 2))[5].sync()
+
+
+def test_unzip_of_another_length(device):
+    for value, count, error in [((1, 2), 3, ValueError), ((1, 2), 1, ValueError), (5, 2, TypeError)]:
+        for part in ca.value(value).map(lambda x: x).unzip(count):
+            with pytest.raises(error, match="of an operation that yields"):
+                part.sync()
+    with pytest.raises(ValueError, match="at least 0"):
+        ca.value(()).map(lambda x: x).unzip(-1)
+    with pytest.raises(TypeError):
+        ca.value(()).map(lambda x: x).unzip("2")
+
+
+@pytest.mark.parametrize(
+    "value", [np.nan, np.inf, -np.inf, 1e30, -1e30, np.float16(np.inf), np.float32(-1e20)], ids=str
+)
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint64"])
+def test_number_that_an_integer_type_cannot_hold(value, dtype):
+    with pytest.raises(OverflowError, match=f"does not fit {dtype}"):
+        ca.full(3, value, dtype)
+
+
+def test_host_data_that_would_be_changed_silently():
+    with pytest.raises(TypeError, match="masked array"):
+        ca.from_host(np.ma.array([1.0, 2.0], mask=[0, 1]))
+    with pytest.raises(OverflowError):
+        ca.from_host([300], "uint8")
+    with pytest.raises(TypeError, match="complex128"):
+        ca.from_host(np.array([1j]), "float32")
+    with pytest.raises(TypeError, match="not a supported element type"):
+        ca.from_host(["1"], "float32")
+    with pytest.raises(TypeError, match=r"memcpy\(\) takes host data, got a Full; await it first"):
+        ca.memcpy(ca.zeros(3).sync(), ca.ones(3))
