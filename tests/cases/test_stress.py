@@ -104,8 +104,8 @@ class Stress:
         )
         return op.to_host(), lambda a: (a == 2 * number + 1).all()
 
-    async def cancel_later(self, scope):
-        for _ in range(self.chance.randrange(0, 4)):
+    async def cancel_later(self, scope, turns):
+        for _ in range(self.chance.randrange(0, turns)):
             await anyio.lowlevel.checkpoint()
         scope.cancel()
 
@@ -121,7 +121,8 @@ class Stress:
                     op = gate.hold().then(lambda _, op=op: op)
                 with anyio.CancelScope() as scope:
                     if cancels:
-                        group.start_soon(self.cancel_later, scope)
+                        # What is held back can be cancelled late: tasks take turns in enqueueing.
+                        group.start_soon(self.cancel_later, scope, 4 if gate is None else 60)
                     result = await op
                     assert check(result)
                     self.completed += 1

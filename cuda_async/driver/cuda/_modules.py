@@ -123,6 +123,8 @@ class ModuleCalls(DriverCalls):
             LookupError: there is none of that name.
         """
         native = self._modules[module]
+        if not name:  # the driver calls that an invalid argument
+            raise LookupError("a kernel has a name")
         self.bind()
         code, function = self._api.cuModuleGetFunction(native, name.encode())
         if code:

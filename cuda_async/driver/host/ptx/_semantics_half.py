@@ -165,8 +165,14 @@ def _finish(compute: LaneFunction, picks: Picks, operands: int) -> Operation:
 
 
 def _flush_exact(wide: Array) -> Array:
-    """Exact results that f16 would hold as subnormals, or round up from there, to zero."""
-    return np.where(np.abs(wide) < 2.0**-14, np.copysign(wide.dtype.type(0), wide), wide)
+    """Results to zero that would be subnormal when rounded to f16's 11 bits with any exponent.
+
+    So an H100 has it, and IEEE 754 calls it tininess after rounding: from 2**-14 less half a step on, they are normal.
+    """
+    return np.where(np.abs(wide) < _SMALLEST_NORMAL, np.copysign(wide.dtype.type(0), wide), wide)
+
+
+_SMALLEST_NORMAL = 2.0**-14 * (1 - 2.0**-12)
 
 
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
