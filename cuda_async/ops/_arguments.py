@@ -156,8 +156,8 @@ def write_launch(plan: LaunchPlan, types: Sequence[type], names: dict[str, Any])
     for buffer in code.reads:
         body += [
             f"usage = {buffer}.usage",
-            f"if usage.read_stream is stream is usage.write_stream and not {buffer}.retained_on_use: "
-            "usage.read_number = number",
+            # A write clears read_stream, so a read noted on this stream has waited for the last write.
+            f"if usage.read_stream is stream and not {buffer}.retained_on_use: usage.read_number = number",
             f"else: order_read(stream, {buffer})",
         ]
     for buffer in code.writes:

@@ -27,7 +27,11 @@ def order_read(stream: Stream, buffer: Buffer) -> None:
     if writer is not stream and writer is not None:
         stream._wait_for(writer, usage.write_number)
     reader = usage.read_stream
-    if reader is stream or reader is None or (reader._done >= usage.read_number and not usage.more_reads):
+    if reader is stream or reader is None or reader._done >= usage.read_number:
+        # A read that is done gives its place away, so that the next one from this stream is found at once: memory that
+        # is only read (weights) would else stay with the stream that was first.
+        if usage.more_reads is not None:
+            usage.more_reads.pop(stream, None)
         usage.read_stream = stream
         usage.read_number = stream._next
     else:
