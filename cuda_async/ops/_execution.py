@@ -36,6 +36,7 @@ from ..scheduling import (
     wait_for_submission,
 )
 from ._context import ExecutionContext
+from ._turns import MAX_ENQUEUEING_S, current_turn
 from ._unprepared import UNPREPARED
 
 if TYPE_CHECKING:
@@ -432,49 +433,16 @@ def holds_arrays(value: object, depth: int = 3) -> bool:
 
 # ---------------------------------------------------------------------------------- drivers
 
-MAX_ENQUEUEING_S = 2e-3
-"""How long the tasks of a loop may enqueue, one after the other, before the next one lets the loop go round."""
 
-
-class _Turn:
-    """What a loop's tasks spent enqueueing since one of them gave way.
-
-    A hundred tasks that become ready at once would otherwise enqueue in a single turn of the loop, and hold up all
-    other tasks and timers for as long as that takes.
-    """
-
-    __slots__ = ("number", "spent_s")
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.spent_s = 0.0
-
-    async def give_way(self) -> None:
-        """Let the loop go round until there is time to spend; the first task of a new turn starts it."""
-        while self.spent_s > MAX_ENQUEUEING_S:
-            number = self.number
-            await checkpoint()
-            if self.number == number:
-                self.number += 1
-                self.spent_s = 0.0
-
-
-class _Turns(threading.local):
-    """Of each thread, since a thread runs one loop at a time."""
-
-    def __init__(self) -> None:
-        self.turn = _Turn()
-
-
-_turns = _Turns()
-
-
-async def run_async(execution: Execution) -> Any:
-    """Drive an execution in the running task; cancelling stops the waiting, never the device."""
+async def run_async(op: DeviceOp[Any]) -> Any:
+    """Run an operation in the running task; cancelling stops the waiting, never the device."""
+    if running_library() == "trio":
+        await checkpoint()
+    turn = current_turn()
+    if turn.spent_s > MAX_ENQUEUEING_S:
+        await turn.give_way()
+    execution = Execution(op)
     try:
-        if running_library() == "trio":
-            await checkpoint()
-        turn = _turns.turn
         while True:
             if turn.spent_s > MAX_ENQUEUEING_S:
                 await turn.give_way()
@@ -482,7 +450,7 @@ async def run_async(execution: Execution) -> Any:
             finished = execution.run()
             if finished:
                 submission = execution.submit()
-            turn.spent_s += time.perf_counter() - began
+            turn.spend(time.perf_counter() - began)
             if finished:
                 break
             assert execution.block is not None
@@ -580,4 +548,8 @@ def _advance_detached(
     if execution.cancelled:
         execution.abandon()
         return
-    execution.block.begin(lambda: run_in_worker(lambda: _advance_detached(execution, finished, 0)))
+    try:
+        execution.block.begin(lambda: run_in_worker(lambda: _advance_detached(execution, finished, 0)))
+    except BaseException as error:  # no thread to be had, for instance: whoever waits must know
+        execution.abandon()
+        finished(error)

@@ -105,7 +105,7 @@ class DeviceOp(Generic[T_co]):
     def __await__(self) -> Generator[Any, Any, T_co]:
         """Run, and suspend the task until the device is done."""
         check_not_in_callback("await")
-        return run_async(Execution(self._take())).__await__()
+        return run_async(self._take()).__await__()
 
     def sync(self) -> T_co:
         """Run, and block this thread until the device is done."""
