@@ -5,6 +5,7 @@ A dtype is always a `numpy.dtype`; `as_dtype` takes whatever a caller would writ
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import ml_dtypes
@@ -114,6 +115,17 @@ def fill_pattern(value: object, dtype: DType) -> bytes:
         OverflowError: a number that an integer `dtype` cannot hold, naming both.
         TypeError: not a number.
     """
+    if type(value) is int:  # zeros and ones, mostly (floats are not cached: 0.0 and -0.0 are equal)
+        return _int_pattern(value, dtype)
+    return _pattern(value, dtype)
+
+
+@functools.lru_cache(1024)
+def _int_pattern(value: int, dtype: DType) -> bytes:
+    return _pattern(value, dtype)
+
+
+def _pattern(value: object, dtype: DType) -> bytes:
     if (
         isinstance(value, (int, np.integer))
         and not isinstance(value, (bool, np.bool_))
