@@ -4,11 +4,12 @@
 owns its tile of `z`, so blocks cannot write over each other, and the grid follows from the partition. The length is
 no multiple of 128: what a load reads past the end is padding, and stores there are dropped.
 
-    python examples/add.py
+    python examples/add.py [--device cuda:0]
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 
@@ -23,7 +24,7 @@ def add(z: tk.Tile1D, x: tk.Tensor1D, y: tk.Tensor1D):
     z.store(tk.load_like(x, z) + tk.load_like(y, z))
 
 
-async def main() -> int:
+async def run() -> int:
     n = 10_000
     x_host, y_host = np.arange(n, dtype=np.float32), np.ones(n, np.float32)
     x, y = await ca.zip(ca.from_host(x_host), ca.from_host(y_host))
@@ -33,5 +34,15 @@ async def main() -> int:
     return 0 if passed else 1
 
 
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--device", type=ca.Device, help="cuda:0 or host:0; default: the GPU where there is one"
+    )
+    options = parser.parse_args()
+    with ca.use_device(options.device or ca.current_device()):
+        return asyncio.run(run())
+
+
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    sys.exit(main())

@@ -105,7 +105,7 @@ async def serve_all(
 
 
 async def run(options: argparse.Namespace) -> int:
-    device = ca.Device(options.device) if options.device else ca.current_device()
+    device = options.device or ca.current_device()
     on_gpu = device.kind == "cuda"
     count = options.requests or (200 if on_gpu else 64)
     rounds = options.rounds or (20_000 if on_gpu else 256)
@@ -131,7 +131,9 @@ async def run(options: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--device", help="cuda:0 or host:0; default: the GPU where there is one")
+    parser.add_argument(
+        "--device", type=ca.Device, help="cuda:0 or host:0; default: the GPU where there is one"
+    )
     parser.add_argument("--requests", type=int, default=0, help="how many (default: by device)")
     parser.add_argument("--rounds", type=int, default=0, help="iterations per request (default: by device)")
     parser.add_argument("--streams", type=int, default=4, help="streams of the second run")

@@ -89,7 +89,9 @@ async def run() -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--device", help="cuda:0 or host:0; default: the GPU where there is one")
+    parser.add_argument(
+        "--device", type=ca.Device, help="cuda:0 or host:0; default: the GPU where there is one"
+    )
     options = parser.parse_args()
     with ca.use_device(options.device or ca.current_device()):
         return asyncio.run(run())

@@ -1,10 +1,11 @@
 """The smallest whole program: bytes go to the device, a tile kernel changes them, bytes come back.
 
-python examples/hello_world.py
+python examples/hello_world.py [--device cuda:0]
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 
 import numpy as np
@@ -30,4 +31,9 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    parser = argparse.ArgumentParser()
+    parser.add_argument(
+        "--device", type=ca.Device, help="cuda:0 or host:0; default: the GPU where there is one"
+    )
+    with ca.use_device(parser.parse_args().device or ca.current_device()):
+        asyncio.run(main())

@@ -3,11 +3,12 @@
 Both are operations and run on the same stream, so the second needs no word about the first: the raw kernel reads
 what the tile kernel wrote.
 
-    python examples/saxpy.py
+    python examples/saxpy.py [--device cuda:0]
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ def saxpy_tile(z: tk.Tile1D, a: float, x: tk.Tensor1D, y: tk.Tensor1D):
     z.store(a * tk.load_like(x, z) + tk.load_like(y, z))
 
 
-async def main() -> int:
+async def run() -> int:
     n, a = 5_000, 2.5
     random = np.random.default_rng(0)
     x_host, y_host = (random.standard_normal(n).astype(np.float32) for _ in range(2))
@@ -48,5 +49,15 @@ async def main() -> int:
     return 0 if passed else 1
 
 
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--device", type=ca.Device, help="cuda:0 or host:0; default: the GPU where there is one"
+    )
+    options = parser.parse_args()
+    with ca.use_device(options.device or ca.current_device()):
+        return asyncio.run(run())
+
+
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    sys.exit(main())

@@ -22,6 +22,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,7 @@ HERE = Path(__file__).parent
 BLOCK = 256  # threads of the SIMT kernel's blocks
 TILE_ELEMENTS = 4096  # of the tile kernel's tiles
 RELATIVE_ERROR = 2e-6  # exp, a sum and a division in float32, against float64
+SMALLEST = 2.0**-149  # the smallest float32 above 0: below 2**-126 they are that far apart
 MOST_ELEMENTS = 2**32 - 1  # the SIMT kernel counts them in 32 bits
 
 
@@ -121,12 +123,19 @@ def probabilities_above(
 # ------------------------------------------------------------------------------------- checking
 
 
-def largest_error(
-    result: np.ndarray, scores: np.ndarray, threshold: float, scale: float
-) -> tuple[float, int]:
-    """The largest error relative to the scale, against NumPy in float64, and the number of wrong elements.
+class Comparison(NamedTuple):
+    """A result against NumPy's in float64."""
 
-    A probability as close to the threshold as float32 arithmetic can be off may fall on either side of it.
+    error: float  # the largest, relative to the scale
+    wrong: int  # elements beyond the tolerance
+    kept: int  # probabilities at or above the threshold
+
+
+def compare(result: np.ndarray, scores: np.ndarray, threshold: float, scale: float) -> Comparison:
+    """Check a result.
+
+    A probability as close to the threshold as float32 arithmetic can be off may fall on either side of it. The
+    tolerance is relative, except for what float32 cannot say finely: numbers near its smallest.
     """
     wide = scores.astype(np.float64)
     exponentials = np.exp(wide - wide.max(axis=1, keepdims=True))
@@ -137,9 +146,13 @@ def largest_error(
     error = np.where(soft >= threshold, kept_error, zero_error)
     close = np.abs(soft - threshold) <= tolerance
     error = np.where(close, np.minimum(kept_error, zero_error), error)
-    size = abs(scale) or 1.0
-    wrong = ~(error <= tolerance * size)
-    return float(np.max(error)) / size, int(np.count_nonzero(wrong))
+    wrong = ~(error <= tolerance * abs(scale) + 2 * SMALLEST)
+    # What is close to the threshold is kept where the result shows it: a scale of 0 does not.
+    shows = close & (np.abs(soft * scale) > SMALLEST)
+    kept = np.where(shows, result != 0, soft.astype(np.float32) >= threshold)
+    return Comparison(
+        float(np.max(error)) / (abs(scale) or 1.0), int(np.count_nonzero(wrong)), int(np.count_nonzero(kept))
+    )
 
 
 def input_error(wide: np.ndarray) -> float:
@@ -194,6 +207,17 @@ def number(text: str) -> float:
     return float(np.float32(value))
 
 
+def with_negative_numbers(arguments: list[str]) -> list[str]:
+    """`--threshold -1e-5` as `--threshold=-1e-5`: argparse takes a number with an exponent for an option."""
+    joined: list[str] = []
+    for argument in arguments:
+        if joined and joined[-1] in ("--threshold", "--scale") and argument.startswith("-"):
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Row softmax by a tile kernel, threshold by a PTX kernel.")
     parser.add_argument("--input", type=Path, default=HERE / "data" / "digits_scores.npy", metavar="FILE.npy")
@@ -204,7 +228,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--entry", default="threshold_scale_f32", metavar="NAME", help="kernel in the PTX file"
     )
     parser.add_argument("--device", help="cuda:0, host:0; default: the GPU where there is one")
-    return parser.parse_args(arguments)
+    return parser.parse_args(with_negative_numbers(sys.argv[1:] if arguments is None else arguments))
 
 
 async def run(options: argparse.Namespace) -> int:
@@ -213,13 +237,15 @@ async def run(options: argparse.Namespace) -> int:
         kernel = ca.Module.from_ptx(options.ptx.read_text(), name=str(options.ptx)).function(options.entry)
     except OSError as error:
         raise BadInput(f"{options.ptx}: {error.strerror or error}") from None
+    except ca.CompileError as error:
+        raise BadInput(str(error)) from None
     except UnicodeDecodeError:
         raise BadInput(f"{options.ptx}: not a text file, so not PTX") from None
     try:
         device = ca.Device(options.device) if options.device else ca.current_device()
         device.open()
     except (ValueError, ca.ContextError) as error:
-        raise BadInput(f"--device: {error}") from None
+        raise BadInput(f"--device: {error}" if options.device else str(error)) from None
     print(f"{options.input.name}: {scores.shape[0]} x {scores.shape[1]}, on {device} ({device.name})")
 
     with ca.use_device(device):
@@ -236,8 +262,7 @@ async def run(options: argparse.Namespace) -> int:
         counts.completions += 1
         seconds = time.perf_counter() - begin
 
-    error, wrong = largest_error(result, scores, options.threshold, options.scale)
-    kept = int(np.count_nonzero(result))
+    error, wrong, kept = compare(result, scores, options.threshold, options.scale)
     print(
         f"kept {kept} of {result.size} probabilities (threshold {options.threshold:g}, scale {options.scale:g})"
     )

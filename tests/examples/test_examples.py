@@ -23,8 +23,7 @@ def test_hello_world_prints_capitals(load_example, device, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", ["add", "saxpy", "custom_device_op"])
 def test_example_passes(load_example, device, monkeypatch, capsys, name):
-    arguments = ["--device", str(device)] if name == "custom_device_op" else []
-    assert run(load_example(name).main, monkeypatch, *arguments) == 0
+    assert run(load_example(name).main, monkeypatch, "--device", str(device)) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("PASS")
 
 
@@ -52,3 +51,13 @@ def test_example_runs_as_a_script_elsewhere(tmp_path):
     finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert finished.returncode == 0, finished.stderr
     assert "PASS" in finished.stdout
+
+
+@pytest.mark.parametrize("name", ["hello_world", "add"])
+def test_example_refuses_unknown_devices_and_arguments(name):
+    for arguments in (["--device", "tpu:0"], ["--what"]):
+        command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+        finished = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert finished.returncode == 2
+        assert arguments[-1] in finished.stderr
+        assert "Traceback" not in finished.stderr

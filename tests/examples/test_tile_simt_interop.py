@@ -1,6 +1,9 @@
 """The main job's program: its options, its exit codes, and that its check finds wrong values."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -88,12 +91,36 @@ def test_column_order_and_minus_infinity_pass(demo, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("threshold", "scale"), [(0, 1), (0.5, -2), (2, 3), (-1, 1e30), (0.01, 0), (1e-30, 1)]
+    ("threshold", "scale"),
+    [(0, 1), (0.5, -2), (2, 3), (-1, 1e30), (0.01, 0), (1e-30, 1), (0.01, 1e-40), (0.01, 1e-45)],
 )
 def test_thresholds_and_scales(demo, threshold, scale):
     code, lines, _ = demo(f"--threshold={threshold}", f"--scale={scale}")
     assert code == 0
     assert lines[-1].startswith("PASS")
+
+
+def test_tiny_scale_still_finds_wrong_values(demo, tmp_path):
+    path = tmp_path / "wrong.ptx"
+    path.write_text(PTX.replace("setp.ge.f32", "setp.le.f32"), encoding="utf-8")
+    code, lines, _ = demo("--ptx", path, "--scale", "1e-40")
+    assert code == 1
+    assert lines[-1].startswith("FAIL")
+
+
+def test_scale_zero_counts_what_is_kept(demo, tmp_path):
+    code, lines, _ = demo(
+        "--input", save(tmp_path, np.zeros((3, 10), np.float32)), "--threshold", 0.05, "--scale", 0
+    )
+    assert code == 0
+    assert lines[1].startswith("kept 30 of 30 ")
+
+
+@pytest.mark.parametrize("threshold", ["-1e-5", "-.5", "-2", "-1E+3"])
+def test_negative_numbers_need_no_equals_sign(demo, threshold):
+    code, lines, _ = demo("--threshold", threshold, "--scale", "-1e-3")
+    assert code == 0
+    assert lines[1].startswith("kept 17970 of 17970 ")
 
 
 def test_another_kernel_of_the_same_signature(demo, tmp_path):
@@ -126,11 +153,11 @@ def test_one_wrong_element_fails(load_example):
     wide = array.astype(np.float64)
     soft = np.exp(wide) / np.exp(wide).sum(axis=1, keepdims=True)
     right = np.where(soft >= 0.01, 2 * soft, 0).astype(np.float32)
-    assert module.largest_error(right, array, 0.01, 2.0)[1] == 0
+    assert module.compare(right, array, 0.01, 2.0).wrong == 0
     right[-1, -1] += 1e-4
-    assert module.largest_error(right, array, 0.01, 2.0)[1] == 1
+    assert module.compare(right, array, 0.01, 2.0).wrong == 1
     right[-1, -1] = np.nan
-    assert module.largest_error(right, array, 0.01, 2.0)[1] == 1
+    assert module.compare(right, array, 0.01, 2.0).wrong == 1
 
 
 @pytest.mark.parametrize(
@@ -194,13 +221,17 @@ def test_bfloat16_file_is_refused_or_read(demo_on_host, tmp_path):
 
 
 def test_bad_kernels_are_messages_and_exit_code_2(demo_on_host, tmp_path):
-    missing, broken, other = (tmp_path / f"{name}.ptx" for name in ("missing", "broken", "other"))
+    missing, broken, other, empty = (
+        tmp_path / f"{name}.ptx" for name in ("missing", "broken", "other", "empty")
+    )
+    empty.write_bytes(b"")
     broken.write_text(PTX.replace("selp.f32", "selp.banana"), encoding="utf-8")
     other.write_text(
         PTX.replace(".param .u64 threshold_scale_f32_param_4", ".param .u32 extra"), encoding="utf-8"
     )
     for path, entry, message in [
         (missing, "threshold_scale_f32", "No such file"),
+        (empty, "threshold_scale_f32", "empty.ptx: the PTX is empty"),
         (broken, "threshold_scale_f32", "broken.ptx"),
         (EXAMPLES / "simt" / "threshold_scale.ptx", "nothing", "it has: threshold_scale_f32"),
         (EXAMPLES / "data" / "digits_scores.npy", "threshold_scale_f32", "PTX"),
@@ -216,8 +247,24 @@ def test_unknown_device_is_a_message_and_exit_code_2(load_example, capsys, name)
     assert capsys.readouterr().err.startswith("error: --device: ")
 
 
+def test_unknown_default_driver_is_not_blamed_on_an_option():
+    command = [sys.executable, str(EXAMPLES / "tile_simt_interop.py")]
+    environment = {**os.environ, "CUDA_ASYNC_DRIVER": "foo"}
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert finished.returncode == 2
+    assert finished.stderr == "error: CUDA_ASYNC_DRIVER is 'foo'; expected auto, cuda or host\n"
+
+
 @pytest.mark.parametrize(
-    "arguments", [["--threshold", "nan"], ["--scale", "1e39"], ["--scale", "two"], ["--what"]]
+    "arguments",
+    [
+        ["--threshold", "nan"],
+        ["--threshold"],
+        ["--threshold", "--scale", "2"],
+        ["--scale", "1e39"],
+        ["--scale", "two"],
+        ["--what"],
+    ],
 )
 def test_bad_option_is_exit_code_2(load_example, capsys, arguments):
     with pytest.raises(SystemExit) as stopped:

@@ -96,12 +96,15 @@ def cuda_unavailable_reason() -> str | None:
 
 
 def _look() -> Found:
-    if not _has_bindings():
-        raise ContextError(
-            f"no CUDA device can be used: the package cuda-bindings (13 or newer) is not installed; {INSTALL}"
-        )
     library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-    if not _has_library(library):
+    has_library = _has_library(library)
+    if not _has_bindings():
+        also = "" if has_library else f"; nor was an NVIDIA driver found ({library} cannot be loaded)"
+        raise ContextError(
+            "no CUDA device can be used: the package cuda-bindings (13 or newer) is not installed; "
+            f"{INSTALL}{also}"
+        )
+    if not has_library:
         raise ContextError(
             f"no CUDA device can be used: no NVIDIA driver was found ({library} cannot be loaded); install "
             "the NVIDIA driver, or in a container start it with GPU access"

@@ -57,6 +57,15 @@ def test_missing_package(blocked):
     assert 'pip install "cuda-async[cuda]"' in said
 
 
+@pytest.mark.parametrize("has_library", [True, False])
+def test_missing_package_and_driver_are_both_said(has_library):
+    block = "import cuda_async.driver.cuda._bindings as b; b._has_bindings = lambda: False\n"
+    block += f"b._has_library = lambda name: {has_library}\n"
+    said = run(block + OPEN)
+    assert "the package cuda-bindings (13 or newer) is not installed" in said
+    assert ("nor was an NVIDIA driver found" in said) is not has_library
+
+
 def test_package_that_cannot_be_imported():
     said = run(
         f"{STAND_IN.format(init=0, count=1, version='13.0')}\nsys.modules['cuda.bindings'] = None\n{OPEN}"
