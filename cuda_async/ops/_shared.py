@@ -57,11 +57,7 @@ class Gate:
         with self.lock:
             source, self.source = self.source, None
         if source is not None:
-            inner = Execution(source, stream=execution.ctx.stream)
-            inner.owner = self
-            if not execution.frames and not execution.enqueued:
-                inner.chosen_by = execution.chosen_by
-            run_nested(inner, functools.partial(self._settle, inner))
+            self._run(source, execution)
         owner = execution.owner
         if self.settled:
             if owner is not None:
@@ -73,6 +69,18 @@ class Gate:
         execution.frames.append(frame)
         execution.block = GateWait(self)
         return False
+
+    def _run(self, source: DeviceOp[Any], execution: Execution) -> None:
+        """Start the source, on the consumer's stream."""
+        try:
+            inner = Execution(source, stream=execution.ctx.stream)
+        except BaseException as error:  # the device is lost, for instance
+            self._set(None, [], None, error)
+            return
+        inner.owner = self
+        if not execution.frames and not execution.enqueued:
+            inner.chosen_by = execution.chosen_by
+        run_nested(inner, functools.partial(self._settle, inner))
 
     def _check_not_behind(self, owner: Gate) -> None:
         """Raises when this gate waits for `owner`, which is about to wait for this gate.
@@ -105,12 +113,21 @@ class Gate:
                 submission = inner.submit()
             except BaseException as failure:
                 error = failure
+        self._set(submission, inner.sources, inner.value, error)
+
+    def _set(
+        self,
+        submission: Submission | None,
+        sources: list[Submission],
+        value: Any,
+        error: BaseException | None,
+    ) -> None:
         with self.lock:
-            self.value = inner.value
+            self.value = value
             self.error = error
             self.traceback = None if error is None else error.__traceback__
             self.submission = submission
-            self.sources = inner.sources
+            self.sources = sources
             self.settled = True
             waiting, self._waiting = self._waiting, []
         for wake in waiting:
