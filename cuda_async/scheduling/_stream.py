@@ -163,36 +163,50 @@ class Stream:
             self._wait_for(source, event._submission.number)
 
     async def aclose(self) -> None:
-        """Wait for the stream's work and give it back. Closing twice is fine."""
+        """Wait for the stream's work and give it back. Closing twice is fine; so is closing on a lost device."""
         from ._waiting import wait_for_submission
 
-        if self._closed:
+        if self._closed or not self.device.is_healthy:
+            self._end()
             return
         submission = self._submit()
         if submission is not None:
-            await wait_for_submission(submission)
+            try:
+                await wait_for_submission(submission)
+            except Exception:  # a failure of the work; after a cancel the stream stays open
+                self.close()
+                raise
         self.close()
 
     def close(self) -> None:
-        """Block until the stream is empty and give it back. Closing twice is fine."""
-        if self._closed:
+        """Block until the stream is empty and give it back. Closing twice is fine; so is closing on a lost device."""
+        if self._closed or not self.device.is_healthy:
+            self._end()
             return
-        try:
-            submission = self._submit()
-            if submission is not None:
-                submission.synchronize()
-        finally:
-            with self.device._lock:
-                self._closed = True
-                self._condition.notify_all()
-                owner, self._owner = self._owner, None
-                if self in self.device._streams:
-                    self.device._streams.remove(self)
-                for other in self.device._streams:
-                    other._waited.pop(self, None)
-            if self.device.is_healthy:
-                self.device.driver.stream_destroy(self.handle)  # only ends the loan of a borrowed one
-            del owner
+        submission = self._submit()
+        if submission is None:
+            self._end()
+            return
+        submission.block()  # interrupted here, the stream stays open: it still has work
+        self._end()
+        submission.raise_unreported()
+
+    def _end(self) -> None:
+        """The stream is idle, or its device lost: give it back, once."""
+        device = self.device
+        with device._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._condition.notify_all()
+            owner, self._owner = self._owner, None
+            if self in device._streams:
+                device._streams.remove(self)
+            for other in device._streams:
+                other._waited.pop(self, None)
+        if device.is_healthy:
+            device.driver.stream_destroy(self.handle)  # only ends the loan of a borrowed one
+        del owner
 
     async def __aenter__(self) -> Stream:
         return self
