@@ -33,7 +33,7 @@ class Turn:
     def __init__(self) -> None:
         self.spent_s = 0.0
         self.average_s = 1e-4
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: deque[tuple[Callable[[], None], Callable[..., object]]] = deque()
         self._loop: object = None
 
     def spend(self, seconds: float) -> None:
@@ -82,22 +82,34 @@ class Turn:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _queue(self, wake: Callable[[], None], loop: object, soon: Callable[..., object]) -> None:
-        if self._loop is not loop:  # what waited in a loop that has ended waits for nothing
-            self._loop = loop
-            self._waiting.clear()
-        self._waiting.append(wake)
+        if self._loop is not loop:
+            self._change_loop(loop)
+        self._waiting.append((wake, soon))
         if len(self._waiting) == 1:
-            soon(self._begin, soon)
+            soon(self._begin, loop)
 
-    def _begin(self, soon: Callable[..., object]) -> None:
+    def _change_loop(self, loop: object) -> None:
+        """Another loop runs on this thread now. Tasks of the last one may still want to go on, in a loop that was only
+        left for a while."""
+        self._loop = loop
+        while self._waiting:
+            wake, soon = self._waiting.popleft()
+            try:
+                soon(wake)
+            except RuntimeError:  # it has ended (trio says so with a RuntimeError too)
+                continue
+
+    def _begin(self, loop: object) -> None:
         """A new turn: wake those that are likely to fit; the rest waits for the next."""
+        if self._loop is not loop:
+            return
         self.spent_s = 0.0
         count = max(1, int(MAX_ENQUEUEING_S / max(self.average_s, 1e-6)))
         waiting = self._waiting
         for _ in range(min(count, len(waiting))):
-            waiting.popleft()()
+            waiting.popleft()[0]()
         if waiting:
-            soon(self._begin, soon)
+            waiting[0][1](self._begin, loop)
 
 
 class _Turns(threading.local):
