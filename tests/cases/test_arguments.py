@@ -484,6 +484,17 @@ async def test_operation_on_a_tensor_from_elsewhere(device, elsewhere, what, ope
         await OPERATIONS[operation](operand)
 
 
+@pytest.mark.parametrize("access", [ca.read, ca.mut])
+async def test_tensor_of_this_device_in_a_launch_elsewhere(device, elsewhere, kernels, access):
+    """Case C39 the other way round: a GPU's tensor given to the host device."""
+    mine = await ca.full(8, 1.0)
+    there = await ca.zeros(8).schedule(ca.SingleStream(device=elsewhere))
+    launch = kernels.copy_floats.launch(1, 8, access(mine), ca.mut(there), 8)
+    with pytest.raises(ca.ContextError, match=rf"argument 0 .*is on {device}, but this runs on {elsewhere}"):
+        await launch.schedule(ca.SingleStream(device=elsewhere))
+    assert not (await there.to_host()).any()
+
+
 async def test_tensor_freed_between_binding_and_launch(device, kernels):
     """Case C39."""
     tensor = await ca.zeros(8)

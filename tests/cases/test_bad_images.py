@@ -47,7 +47,7 @@ async def test_syntax_error_in_ptx(device, line, text):
         with pytest.raises(ca.CompileError, match=r"broken\.ptx") as info:
             await load(module)
         message = str(info.value)
-        assert f"line {line}" in message or f":{line}" in message or f", {line};" in message, message
+        assert f"line {line}" in message or f":{line}:" in message, message
         assert info.value.log or device.kind == "host"
     await load(ca.Module.from_ptx(GOOD))
 
@@ -142,8 +142,9 @@ async def test_kernel_that_is_not_in_the_module(device):
     """Case C36: with the list of those there are."""
     module = ca.Module.from_ptx(GOOD, name="two.ptx")
     for name in ("third", "", "First"):
-        with pytest.raises(ca.CompileError, match=rf"two\.ptx has no kernel '{name}'; it has: first, second"):
+        with pytest.raises(ca.CompileError, match=rf"two\.ptx has no kernel '{name}'; it has: ") as info:
             await load(module, name)
+        assert {"first", "second"} == set(str(info.value).partition("it has: ")[2].split(", "))
     await load(module, "second")
 
 

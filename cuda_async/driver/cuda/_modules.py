@@ -265,7 +265,7 @@ def _explain(
         number = int(line[1])
         lines = text.splitlines()
         source = f": {lines[number - 1].strip()}" if 0 < number <= len(lines) else ""
-        return f"{name}: the driver refused the PTX at line {number}{source} [{error}]"
+        return f"{name}: {device} refused the PTX at line {number}{source} [{error}]"
     return f"{name}: the driver refused the PTX (.target {target or 'missing'}) for {device}: {error}"
 
 
