@@ -48,7 +48,12 @@ optional. Of types with an arrow the result's comes first. Results are NVIDIA's,
 H100), including rounding modes, subnormals, saturation and NaN. Exceptions are the approximate instructions
 (`.approx`, `.full`), which are computed more accurately than the hardware does, and what the PTX manual leaves
 undefined. Matrix products are exact sums, rounded once; hardware sums in an order that it does not promise.
-`wgmma` is listed with 8 columns and takes every multiple of 8 up to 256.
+`wgmma` is listed with 8 columns and takes every multiple of 8 up to 256. `discard` does nothing: the contents,
+undefined then, stay as they were. So do the instructions that steer caches.
+
+Calls may go through pointers, to themselves, and to functions with `...`. Of functions defined elsewhere there
+are `vprintf`, `__assertfail`, `malloc` and `free`; the heap has 8 MiB, as CUDA's by default, one for each module,
+and goes with it. Module-level `.local` variables are refused.
 """
 
 
@@ -109,6 +114,10 @@ PROBES: dict[str, list[Probe]] = {
         *probe("membar", ".scope", "", scope="cta gl sys"),
         *probe("fence", "{.order}.scope", "", order="sc acq_rel", scope=_SCOPE),
         *probe("prefetch", ".space.level", "[address]", space="global local", level="L1 L2"),
+        *probe("discard", "{.space}.L2", "[address], 128", space="global"),
+        *probe("alloca", ".type", "{d}, {a}, 16", type="u32 u64"),
+        *probe("stacksave", ".type", "{d}", type="u32 u64"),
+        *probe("stackrestore", ".type", "{a}", type="u32 u64"),
     ],
     "Addresses": [
         *probe("cvta", "{.to}.space.type", "{d}, {a}", space="global shared local const", type="u64"),

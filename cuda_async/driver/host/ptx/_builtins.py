@@ -1,4 +1,4 @@
-"""Functions that CUDA provides to every kernel: printf and assert."""
+"""Functions that CUDA provides to every kernel: printf, assert, malloc and free."""
 
 from __future__ import annotations
 
@@ -144,8 +144,30 @@ def _assert_fail(group: Group, arguments: list[Array]) -> None:
     )
 
 
+def _malloc(group: Group, arguments: list[Array]) -> Array:
+    heap = group.wave.launch.program.heap
+    sizes = group.full(arguments[0])
+    addresses = np.zeros(group.size, np.uint64)
+    for lane in _lanes(group):
+        addresses[lane] = heap.allocate(int(sizes[lane]))
+    return addresses
+
+
+def _free(group: Group, arguments: list[Array]) -> None:
+    heap = group.wave.launch.program.heap
+    addresses = group.full(arguments[0])
+    for lane in _lanes(group):
+        address = int(addresses[lane])
+        if address and not heap.release(address):
+            group.wave.fail(
+                group, f"free of {address:#x}, which this module's malloc did not return or was freed before"
+            )
+
+
 BUILTINS: dict[str, Builtin] = {
     "vprintf": _vprintf,
     "__assertfail": _assert_fail,
     "__assert_fail": _assert_fail,
+    "malloc": _malloc,
+    "free": _free,
 }

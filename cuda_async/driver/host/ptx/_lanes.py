@@ -149,6 +149,7 @@ class Frame:
     """
 
     __slots__ = (
+        "_tops",
         "code",
         "key",
         "lanes",
@@ -191,6 +192,23 @@ class Frame:
         self.returned: dict[Variable, ParameterBytes] = {}
         self.members: list[Group | CallRecord] = []
         self.registers: list[Array] = code.initial_registers(self)
+        self._tops: Lanes | None = None
+
+    @property
+    def stack_base(self) -> int:
+        """Where `alloca` begins: behind the function's variables."""
+        return self.local_base + self.code.local_bytes
+
+    def stack_tops(self) -> Lanes:
+        """Where each lane's next `alloca` begins, to be changed in place."""
+        if self._tops is None:
+            self._tops = np.full(self.size, self.stack_base, np.int64)
+        return self._tops
+
+    @property
+    def local_end(self) -> int:
+        """Where the local memory of a function called from here begins."""
+        return self.stack_base if self._tops is None else -(-int(self._tops.max()) // 16) * 16
 
 
 class _CompactRegisters(dict[int, Array]):

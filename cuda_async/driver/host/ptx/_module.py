@@ -10,10 +10,11 @@ import numpy as np
 
 from ....errors import CompileError, LaunchError
 from ..._protocol import FunctionInfo, HostLaunch, ParameterInfo, ParameterKind
+from ._heap import DeviceHeap
 from ._launch import Launch
 from ._program import Program, SharedLayout, reachable_functions, symbols_of
 from ._spaces import FUNCTION_WINDOW
-from ._syntax import Function, Module, Variable, is_float_type
+from ._syntax import Function, Module, Symbol, Variable, is_float_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,16 +64,19 @@ class LoadedModule:
     Attributes:
         functions: the entries, by name.
         globals: (address, size in bytes) of the variables in device memory, by name.
+        heap: of `malloc` and `free` in kernels.
     """
 
     def __init__(self, module: Module, memory: HostMemory) -> None:
         self.module = module
         self.name = module.name
         self._memory = memory
+        self.heap = DeviceHeap(memory)
         self._addresses: dict[Variable, int] = {}
         self._function_addresses: dict[Function, int] = {}
         self.addressed_functions = _addressed_functions(module)
         self.addressed_parameters = _addressed_parameters(module)
+        self.variadic_bytes = _variadic_bytes(module)
         self.globals: dict[str, tuple[int, int]] = {}
         try:
             self._place_variables()
@@ -86,7 +90,8 @@ class LoadedModule:
         }
 
     def unload(self) -> None:
-        """Give the variables' memory back. The functions must not be started any more."""
+        """Give the variables' memory and the heap back. The functions must not be started any more."""
+        self.heap.close()
         addresses, self._addresses = self._addresses, {}
         for address in addresses.values():
             self._memory.release(address)
@@ -303,6 +308,32 @@ def _device_variables(module: Module) -> Iterator[Variable]:
                 yield variable
 
 
+def _variadic_bytes(module: Module) -> dict[Variable, int]:
+    """The most bytes that any call in the module passes for each parameter `[]`."""
+    most: dict[Variable, int] = {}
+    by_count: dict[int, int] = {}
+    variadic = [f for f in module.functions.values() if f.alias is None and f.is_variadic]
+    if not variadic:
+        return most
+    for function in module.functions.values():
+        for instruction in function.body or ():
+            call = instruction.call
+            last = call.arguments[-1] if call is not None and call.arguments else None
+            if call is None or not isinstance(last, Symbol) or not isinstance(last.target, Variable):
+                continue
+            count, size = len(call.arguments), last.target.size_bytes
+            callee = call.callee.target if isinstance(call.callee, Symbol) else None
+            if not isinstance(callee, Function):  # it may go to any function with as many parameters
+                by_count[count] = max(size, by_count.get(count, 0))
+            elif count == len(callee.resolved.parameters):
+                formal = callee.resolved.parameters[-1]
+                most[formal] = max(size, most.get(formal, 0))
+    for function in variadic:
+        formal = function.parameters[-1]
+        most[formal] = max(most.get(formal, 0), by_count.get(len(function.parameters), 0))
+    return most
+
+
 def _addressed_functions(module: Module) -> list[Function]:
     """Functions whose address is taken anywhere: what an indirect call may reach."""
     found: dict[Function, None] = {}
@@ -319,14 +350,16 @@ def _addressed_functions(module: Module) -> list[Function]:
 
 
 def _addressed_parameters(module: Module) -> frozenset[Variable]:
-    """Parameters of device functions whose address is taken by `mov` or the like."""
+    """Parameters of device functions that have to lie in local memory, as `mov` takes their address."""
     found = set()
     for function in module.functions.values():
         if function.is_entry or function.body is None:
             continue
         own = set(function.parameters)
         for instruction in function.body:
-            if instruction.opcode in ("ld", "st", "call"):
+            if instruction.opcode == "call" or (
+                instruction.opcode in ("ld", "st") and "local" not in instruction.modifiers
+            ):
                 continue
             for symbol in symbols_of(instruction.operands):
                 if isinstance(symbol.target, Variable) and symbol.target in own:

@@ -126,7 +126,7 @@ def _call(t: Translator, instruction: Instruction, following: CodeBlock) -> Fini
         function = callee.target.resolved
         if function.body is None:
             return _builtin(t, instruction, function, arguments, returns, following)
-        if len(arguments) != len(function.parameters) or len(returns) > len(function.returns):
+        if not _fits(function, len(arguments)) or len(returns) > len(function.returns):
             raise UnsupportedInstruction(
                 f"{function.name} takes {len(function.parameters)} arguments and gives "
                 f"{len(function.returns)} results; {len(arguments)} and {len(returns)} are written"
@@ -149,7 +149,7 @@ def _call(t: Translator, instruction: Instruction, following: CodeBlock) -> Fini
         code = group.wave.launch.program.function_at(first)
         if code is None:
             group.wave.fail(group, f"a call of {first:#x}, which is not the address of a function")
-        if len(code.function.parameters) != len(arguments):
+        if not _fits(code.function, len(arguments)):
             group.wave.fail(
                 group,
                 f"a call of {code.name} with {len(arguments)} arguments; "
@@ -158,6 +158,12 @@ def _call(t: Translator, instruction: Instruction, following: CodeBlock) -> Fini
         return group.wave.call(group, code, arguments, returns, following)
 
     return indirect
+
+
+def _fits(function: Function, count: int) -> bool:
+    """Whether a call with this many arguments is one of the function: nobody passes an empty `[]`."""
+    formal = len(function.parameters)
+    return count == formal or (function.is_variadic and count == formal - 1)
 
 
 def _builtin(
@@ -175,6 +181,10 @@ def _builtin(
             f"that name; it has {', '.join(sorted(BUILTINS))}"
         )
     parameters = function.parameters
+    if len(arguments) != len(parameters):
+        raise UnsupportedInstruction(
+            f"{function.name} takes {len(parameters)} arguments; {len(arguments)} are written"
+        )
 
     def step(group: Group) -> CodeBlock | None:
         values = []

@@ -16,6 +16,7 @@ from ._ops_matrix import HANDLERS as MATRIX
 from ._ops_mbarrier import HANDLERS as MBARRIER
 from ._ops_memory import HANDLERS as MEMORY
 from ._ops_moves import HANDLERS as MOVES
+from ._ops_stack import HANDLERS as STACK
 from ._ops_warp import HANDLERS as WARP
 from ._ops_wgmma import HANDLERS as WARPGROUP
 from ._ops_wmma import HANDLERS as WMMA
@@ -36,6 +37,7 @@ __all__ = ["HANDLERS", "Program", "SharedLayout", "reachable_functions", "symbol
 
 HANDLERS: dict[str, Handler] = {
     **MEMORY,
+    **STACK,
     **MOVES,
     **ATOMIC,
     **WARP,
@@ -130,6 +132,9 @@ class Program:
     Attributes:
         code: the entry's code.
         shared: layout of its shared memory.
+        heap: of `malloc` and `free`.
+        addressed: parameters of device functions that lie in local memory.
+        variadic_bytes: room that parameters of unknown size need, for the calls there are.
         lane_values: special registers that are the same in all blocks, kept from launch to launch.
     """
 
@@ -139,7 +144,9 @@ class Program:
         self._loaded = loaded
         self._entry = entry
         self.module_name = loaded.name
+        self.heap = loaded.heap
         self.addressed = loaded.addressed_parameters
+        self.variadic_bytes = loaded.variadic_bytes
         self.functions = reachable_functions(entry, loaded.addressed_functions)
         self.shared = SharedLayout(self.functions, loaded.module.variables.values())
         self._parameters = loaded.parameter_offsets(entry)

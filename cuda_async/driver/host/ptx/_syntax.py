@@ -331,6 +331,11 @@ class Function:
     may_wait: bool | None = None
 
     @property
+    def is_variadic(self) -> bool:
+        """Whether the last parameter is `[]`: the arguments behind the named ones, as one array."""
+        return bool(self.parameters) and 0 in self.parameters[-1].shape
+
+    @property
     def resolved(self) -> Function:
         """The function itself, or the one that `.alias` makes it another name of."""
         return self if self.alias is None else self.alias.resolved

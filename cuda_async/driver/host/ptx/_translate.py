@@ -229,7 +229,7 @@ class Translator:
             align = max(1, variable.alignment)
             start = -(-self._local_bytes // align) * align
             self._local_offsets[variable] = start
-            self._local_bytes = start + variable.size_bytes
+            self._local_bytes = start + self.program.variadic_bytes.get(variable, variable.size_bytes)
 
     def local_offset(self, variable: Variable) -> int | None:
         """Offset of a variable within this function's local memory."""

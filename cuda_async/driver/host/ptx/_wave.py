@@ -407,7 +407,7 @@ class Wave:
                 values.append(holder if group.mask is None else holder.at(_not_none(group.active)))
         group.outgoing = {}
         group.expand(following.live_in)
-        base = caller.local_base + caller.code.local_bytes
+        base = caller.local_end
         self.ensure_local(group, base + code.local_bytes)
         if len(caller.key) > _MOST_CALLS:
             self.fail(group, f"calls are nested more than {_MOST_CALLS} deep")
