@@ -15,6 +15,7 @@ is an object that a finished burst switches off, so tasks and threads made by a 
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import threading
@@ -40,7 +41,7 @@ from ._turns import MAX_ENQUEUEING_S, current_turn
 from ._unprepared import UNPREPARED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..scheduling import Device, SchedulingPolicy, Submission
     from ._op import DeviceOp
@@ -77,6 +78,18 @@ def check_not_in_callback(what: str) -> None:
             f"{what} inside a callback of another operation: a callback may only build operations; "
             "return the operation from .then(), or combine it with zip()"
         )
+
+
+@contextlib.contextmanager
+def as_callback() -> Iterator[None]:
+    """What runs inside may build operations, but not run any."""
+    burst = _Burst()
+    token = _burst.set(burst)
+    try:
+        yield
+    finally:
+        burst.active = False
+        _burst.reset(token)
 
 
 class Block(Protocol):
@@ -146,10 +159,7 @@ class DeviceWait:
         return lambda: self.submission.remove_callback(wake)
 
     def run_blocking(self) -> None:
-        try:
-            self.submission.synchronize()
-        except Exception:  # raised by raise_error
-            pass
+        self.submission.block()
 
     async def wait(self) -> None:
         try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..driver import FunctionInfo, HostFunction, HostImage, HostLaunch
+from ..driver import FunctionInfo, HostFunction, HostImage, HostLaunch, ParameterInfo
 from ..errors import ContextError
 from ..memory import (
     CPU,
@@ -36,7 +38,8 @@ from ..scheduling import (
     wait_for_producer,
 )
 from ._context import check_operand
-from ._module import Function, Module
+from ._execution import as_callback
+from ._module import Module
 from ._op import DeviceOp
 
 if TYPE_CHECKING:
@@ -228,25 +231,25 @@ class Foreign(DeviceOp[tuple[Tensor, ...]]):
         self._fn = fn
         self._reads = reads
         self._writes = writes
-        self._call: Function | None = None
 
     def _device_hint(self) -> Device | None:
         return next((t.device for t in (*self._reads, *self._writes)), None)
 
     def needs_prepare(self, ctx: ExecutionContext) -> bool:
-        return ctx.device.kind == "host" and self._call is None
+        return ctx.device.kind == "host" and ctx.device not in _host_call._loaded
 
     def prepare(self, ctx: ExecutionContext) -> None:
-        fn, stream = self._fn, ctx.stream
-        image = HostImage(functions={"foreign": _HostCall(lambda: fn(stream))}, name="foreign call")
-        self._call = Module.from_host_image(image).function("foreign")
-        self._call.load(ctx.device)
+        _host_call.load(ctx.device)
 
     def execute(self, ctx: ExecutionContext) -> tuple[Tensor, ...]:
         for tensor in (*self._reads, *self._writes):
             check_operand(tensor, ctx.device, "a tensor of a foreign call")
-        if self._call is not None:
-            self._call.enqueue(ctx, (1, 1, 1), (1, 1, 1), (), reads=self._reads, writes=self._writes)
+        if ctx.device.kind == "host":
+            call = _HostCall(self._fn, ctx.stream)
+            _host_call.enqueue(
+                ctx, (1, 1, 1), (1, 1, 1), (call.number,), reads=self._reads, writes=self._writes
+            )
+            ctx.retain(call)
         else:
             for tensor in self._reads:
                 ctx.read(tensor)
@@ -256,20 +259,39 @@ class Foreign(DeviceOp[tuple[Tensor, ...]]):
         return (*self._reads, *self._writes)
 
 
-class _HostCall(HostFunction):
-    """A Python call in the simulated device's stream order."""
+class _HostCall:
+    """A call that waits for its turn on the simulated device; what retains it keeps it."""
 
-    def __init__(self, call: Callable[[], object]) -> None:
-        self._call = call
+    def __init__(self, fn: Callable[[Stream], object], stream: Stream) -> None:
+        self.fn = fn
+        self.stream = stream
+        self.number = next(_numbers)
+        _host_calls[self.number] = self
+
+
+_numbers = itertools.count(1)
+_host_calls: weakref.WeakValueDictionary[int, _HostCall] = weakref.WeakValueDictionary()
+
+
+class _HostCaller(HostFunction):
+    """The kernel that makes the calls: one for all, since a device keeps its modules."""
 
     @property
     def info(self) -> FunctionInfo:
-        return FunctionInfo(name="foreign", parameters=(), max_threads_per_block=1)
+        number = ParameterInfo(name="number", offset_bytes=0, size_bytes=8, alignment_bytes=8)
+        return FunctionInfo(name="foreign", parameters=(number,), max_threads_per_block=1)
 
     def start(self, launch: HostLaunch) -> Iterator[None]:
-        self._call()
+        call = _host_calls[int.from_bytes(launch.arguments[:8], "little")]
+        with as_callback():
+            call.fn(call.stream)
         return
         yield
+
+
+_host_call = Module.from_host_image(
+    HostImage(functions={"foreign": _HostCaller()}, name="foreign calls")
+).function("foreign")
 
 
 def foreign(
@@ -280,6 +302,13 @@ def foreign(
     On a CUDA device `fn` is called while enqueueing and must put its work on the stream it is given (which has
     `__cuda_stream__` and `.handle`); on the host device it is called in the stream's order, on the engine's thread.
 
+    Either way `fn` runs none of our operations itself.
+
     Yields the tensors of `reads`, then of `writes`.
     """
+    if not callable(fn):
+        raise TypeError(f"foreign() takes a function of a stream, got {type(fn).__name__}")
+    for tensor in (*reads, *writes):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"foreign() reads and writes tensors, got {type(tensor).__name__}")
     return Foreign(fn, tuple(reads), tuple(writes))

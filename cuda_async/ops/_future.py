@@ -209,10 +209,7 @@ class DeviceFuture(Generic[T]):
             self._begin(ready.set)
             ready.wait()
         if self._state is State.SUBMITTED and self._submission is not None:
-            try:
-                self._submission.synchronize()
-            except Exception:  # raised by _outcome
-                pass
+            self._submission.block()
             self._settle()
         return self._outcome()
 

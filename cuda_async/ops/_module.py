@@ -12,6 +12,7 @@ from ..driver import ArgumentBlock, FunctionHandle, FunctionInfo, HostImage, Mod
 from ..errors import CompileError, LaunchError
 from ..scheduling import order_read, order_write
 from ._arguments import LaunchFunction, LaunchPlan, make_plan, parse_signature, write_launch
+from ._context import check_operand
 from ._launch import (
     MAX_STREAMS,
     BoundLaunch,
@@ -475,7 +476,11 @@ class Function:
         `values` are plain numbers, one per parameter; addresses are `ctx.read(t)` and `ctx.write(t)`, or those of
         tensors named in `reads` and `writes`, which are then ordered together with the launch in one go.
         """
-        loaded = self._loaded[ctx.device]
+        loaded = self._loaded.get(ctx.device)
+        if loaded is None:
+            raise LaunchError(
+                f"{self.name} is not loaded on {ctx.device}; call load(ctx.device) in prepare()"
+            )
         config = (grid, block, shared_mem_bytes)
         if config != loaded.checked[0]:
             loaded.check_config(config)
@@ -483,8 +488,10 @@ class Function:
         packed = plan.pack_values(values)
         if 0 in grid:
             return
-        read_buffers = [t._buffer for t in reads]
-        write_buffers = [t._buffer for t in writes]
+        read_buffers = [check_operand(t, ctx.device, f"{self.name}: a tensor that is read") for t in reads]
+        write_buffers = [
+            check_operand(t, ctx.device, f"{self.name}: a tensor that is written") for t in writes
+        ]
         device = ctx.device
         with device._lock:
             device._order(ctx.stream, read_buffers, write_buffers)

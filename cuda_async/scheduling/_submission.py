@@ -106,8 +106,11 @@ class Submission:
             if waits:
                 try:
                     device.driver.event_synchronize(self.event)
-                except Exception:  # the poll below gets the same error and notes it
-                    pass
+                except Exception:
+                    # What the device has to report, the poll gets too, and notes it. Anything else is not about this
+                    # submission: the waiting failed.
+                    if not self.poll():
+                        raise
                 finally:  # after a KeyboardInterrupt too
                     self.poll()
                     self._wake_up()

@@ -38,7 +38,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from ...errors import ClosedError, ContextError, CudaAsyncError, KernelError, MemoryFault
+from ...errors import ClosedError, ContextError, CudaAsyncError, KernelError, MemoryFault, ReentrancyError
 from ._entries import Entry, EventRecord, Failure, WaitEntry
 from ._fork import Level, fork_safe_lock, restart_in_child
 from ._order import FairOrder, Order
@@ -76,6 +76,7 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._asleep = False
         self._current: Queue | None = None
+        self._stepping: int | None = None  # the thread that runs a step
         self._closed = False
         self._level_s = 0.0
         self._dropped: list[Iterator[None]] = []
@@ -173,6 +174,11 @@ class Engine:
 
     def _wait_until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
         with self._lock:
+            if self._stepping == threading.get_ident() and not condition():
+                raise ReentrancyError(
+                    "work on the host device cannot wait for the host device, which would never get to it; "
+                    "enqueue what comes next instead"
+                )
             self._watchers += 1
             try:
                 return self._changed.wait_for(condition, timeout_s)
@@ -199,6 +205,7 @@ class Engine:
             if self._current is not None:
                 raise RuntimeError("another thread is running a step; advance from one thread at a time")
             self._current = queue
+            self._stepping = threading.get_ident()
             entry = queue.entries[0]
             steps = queue.steps
             skip = queue.failure is not None and entry.skippable
@@ -222,6 +229,7 @@ class Engine:
         now = time.perf_counter()
         with self._lock:
             self._current = None
+            self._stepping = None
             cleared = not queue.entries or queue.entries[0] is not entry
             if not cleared:
                 self._level_s = queue.used_s = queue.used_s + now - began
@@ -430,6 +438,7 @@ class Engine:
         self._thread = None
         self._asleep = False
         self._current = None
+        self._stepping = None
         self._watchers = 0
         for queue in list(self._queues):
             if queue.steps is not None:

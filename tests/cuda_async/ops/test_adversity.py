@@ -659,3 +659,87 @@ def test_host_data_that_would_be_changed_silently():
         ca.from_host(["1"], "float32")
     with pytest.raises(TypeError, match=r"memcpy\(\) takes host data, got a Full; await it first"):
         ca.memcpy(ca.zeros(3).sync(), ca.ones(3))
+
+
+# -------------------------------------------------------------------------------- foreign calls
+
+
+def test_foreign_calls_keep_nothing(device):
+    """Not the function, nor what it refers to, once the device is past it."""
+    if device.kind != "host":
+        pytest.skip("the call is made at once")
+    gc.collect()
+    device.synchronize()
+    before = device.memory_stats().used_bytes
+
+    def call():
+        tensor = ca.zeros(1000).sync()
+        ca.foreign(lambda stream: tensor.shape, reads=[tensor]).sync()
+
+    call()
+    modules = len(device.driver._modules)
+    for _ in range(20):
+        call()
+    assert len(device.driver._modules) == modules
+    for _ in range(3):
+        gc.collect()
+        device.synchronize()
+    assert device.memory_stats().used_bytes == before
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("nested", ["operation", "future", "stream", "event", "device"])
+def test_foreign_call_that_waits_for_the_device(device, nested):
+    """Would wait for itself: an error, and the device goes on."""
+    stream = device.create_stream()
+    event = stream.record()
+    waits = {
+        "operation": lambda s: ca.zeros(3).sync(),
+        "future": lambda s: ca.zeros(3).start(),
+        "stream": lambda s: s.synchronize(),
+        "event": lambda s: s.record().synchronize(),
+        "device": lambda s: device.synchronize(),
+    }[nested]
+    if device.kind == "cuda" and nested in ("stream", "event", "device"):
+        ca.foreign(waits).sync()  # allowed there, where it is made while enqueueing
+        return
+    with pytest.raises((ca.ReentrancyError, ca.errors.KernelError)) as info:
+        ca.foreign(waits).sync_on(stream)
+    error = info.value
+    assert isinstance(error if isinstance(error, ca.ReentrancyError) else error.__cause__, ca.ReentrancyError)
+    assert event.is_done
+    assert (ca.ones(3).to_host().sync() == 1).all()
+
+
+def test_foreign_call_of_what_is_no_function(device):
+    tensor = ca.zeros(3).sync()
+    with pytest.raises(TypeError, match="a function of a stream, got int"):
+        ca.foreign(3)
+    with pytest.raises(TypeError, match="reads and writes tensors, got ndarray"):
+        ca.foreign(print, reads=[np.zeros(3)])
+    with pytest.raises(TypeError, match="reads and writes tensors, got Mut"):
+        ca.foreign(print, writes=[ca.mut(tensor)])
+
+
+def test_waiting_that_fails_is_an_error(stepped):
+    """And not a result that is not there yet."""
+    future = ca.zeros(3).start()
+    stepped.driver.fail_next("event_synchronize", OSError("mine"))
+    with pytest.raises(OSError, match="mine"):
+        future.sync()
+    assert not future.done
+    stepped.driver.advance_all()
+    assert future.sync().shape == (3,)
+
+
+def test_own_operation_that_forgot_to_load(device):
+    function = ca.Module.from_ptx(
+        ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n"
+    ).function("nothing")
+
+    class Forgot(ca.DeviceOp):
+        def execute(self, ctx):
+            function.enqueue(ctx, (1, 1, 1), (1, 1, 1), ())
+
+    with pytest.raises(ca.LaunchError, match=r"nothing is not loaded on .*prepare\(\)"):
+        Forgot().sync()
