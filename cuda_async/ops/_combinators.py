@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import ConsumedError, SchedulingError
@@ -46,12 +47,24 @@ T8 = TypeVar("T8")
 def next_op(result: object, f: object, method: str) -> DeviceOp[Any]:
     """What a callback returned must be a fresh operation."""
     if not isinstance(result, DeviceOp):
+        _refuse_coroutine(result, f)
         name = getattr(f, "__qualname__", repr(f))
         raise TypeError(
             f"the function given to .{method}() must return a DeviceOp, but {name} returned "
             f"{type(result).__name__}; use .map() for a plain value"
         )
     return result._take()
+
+
+def _refuse_coroutine(result: object, f: object) -> None:
+    """A callback is called while enqueueing, so it cannot be a coroutine function."""
+    if isinstance(result, CoroutineType):
+        result.close()  # or Python warns of it too
+        name = getattr(f, "__qualname__", repr(f))
+        raise TypeError(
+            f"{name} is an async function, and callbacks of operations are not: "
+            "return an operation from .then() for what comes next on the device, or await this one first"
+        )
 
 
 class Value(DeviceOp[T]):
@@ -135,6 +148,8 @@ class Map(_OnSource[U]):
                 f"the function given to .map() returned a DeviceOp ({type(result).__name__}), which would never "
                 "run; use .then() to go on with an operation"
             )
+        if type(result) is CoroutineType:
+            _refuse_coroutine(result, self._f)
         execution.value = result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeVar, overload
 
 from ..errors import ConsumedError
@@ -55,6 +56,15 @@ class DeviceOp(Generic[T_co]):
     _enqueues = True  # False: execute touches no device
     _reports_unprepared = False  # True: execute returns UNPREPARED instead of being asked with needs_prepare
     _yields_host_data = False  # True: the output is a host array whose copy may still run
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in ("execute", "prepare"):
+            if inspect.iscoroutinefunction(vars(cls).get(name)):
+                raise TypeError(
+                    f"{cls.__name__}.{name} is an async function; it is called while enqueueing, so it cannot be: "
+                    "slow host work goes to prepare(), which runs on a worker thread"
+                )
 
     # -- written by subclasses
 

@@ -743,3 +743,39 @@ def test_own_operation_that_forgot_to_load(device):
 
     with pytest.raises(ca.LaunchError, match=r"nothing is not loaded on .*prepare\(\)"):
         Forgot().sync()
+
+
+# ------------------------------------------------------------------------------ async callbacks
+
+
+async def async_callback(*_):
+    return ca.value(2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ca.value(1).then(async_callback),
+        lambda: ca.value(1).map(async_callback),
+        lambda: ca.value(1).then_with_context(async_callback),
+        lambda: ca.with_context(async_callback),
+    ],
+)
+def test_async_callback_is_an_error(device, make):
+    with pytest.raises(TypeError, match=r"async_callback is an async function"):
+        make().sync()
+    gc.collect()
+
+
+def test_async_execute_is_an_error():
+    with pytest.raises(TypeError, match=r"Wrong\.execute is an async function"):
+
+        class Wrong(ca.DeviceOp):
+            async def execute(self, ctx):
+                return 1
+
+    with pytest.raises(TypeError, match=r"prepare\(\), which runs on a worker thread"):
+
+        class AlsoWrong(ca.DeviceOp):
+            async def prepare(self, ctx):
+                pass
