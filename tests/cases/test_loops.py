@@ -206,3 +206,52 @@ def test_asyncio_loop_closed_under_a_waiting_task(device, latch):
 
 async def _double(x):
     return float((await ca.full(1, x).map(lambda t: t).to_host())[0]) * 2
+
+
+@pytest.mark.parametrize("kind", ["future", "shared operation", "event"])
+def test_awaited_from_every_loop_while_in_flight(device, latch, kind):
+    """Case C09: one future, shared operation or event, awaited in loops of every kind in threads of their own."""
+    gate = latch()
+    stream = device.create_stream()
+    op = gate.hold().then(lambda _: ca.full(8, 9.0).to_host())
+    if kind == "future":
+        awaited = op.start()
+    elif kind == "shared operation":
+        awaited = op.shared()
+        awaited.start()
+    else:
+        gate.hold().start(ca.SingleStream(stream))
+        awaited = stream.record()
+    results, problems = [], []
+    waiting = threading.Barrier(len(RUNNERS) * 2 + 1)
+
+    async def main():
+        async def wait():
+            results.append(await awaited)
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                for _ in range(3):
+                    group.start_soon(wait)
+                await anyio.sleep(0.01)
+                waiting.wait(10)
+
+    def thread(run):
+        try:
+            run(main)
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=thread, args=(run,)) for run in [*RUNNERS, *RUNNERS]]
+    for one in threads:
+        one.start()
+    waiting.wait(10)
+    assert results == []
+    gate.open()
+    for one in threads:
+        one.join(30)
+    assert problems == []
+    assert len(results) == len(threads) * 3
+    if kind != "event":
+        assert all((result == 9.0).all() for result in results)
+    stream.close()
