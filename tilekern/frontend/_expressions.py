@@ -151,6 +151,7 @@ def _conditional(t: Translator, frame: Frame, node: ast.IfExp) -> object:
     t.at(frame, node)
     condition = truth(t, test, "if")
     if isinstance(condition, bool):
+        t.effects.leave_out(frame, [node.orelse if condition else node.body])
         return evaluate(t, frame, node.body if condition else node.orelse)
     return choose(
         t,

@@ -93,6 +93,11 @@ class Frame:
     loops: list[Loop] = field(default_factory=list)
     branches: int = 0
 
+    @property
+    def is_kernel(self) -> bool:
+        """True for the kernel itself, False for functions it calls."""
+        return self.caller is None
+
     def locate(self, node: ast.AST) -> Location:
         """Where `node` stands; its columns in characters, not in the bytes that `ast` counts."""
         line = getattr(node, "lineno", 0)
@@ -110,12 +115,13 @@ class Frame:
     def lookup(self, node: ast.Name) -> object:
         """The value of a name: a variable here or around, captured, of the module, or Python's own."""
         name = node.id
-        value = self._find(name)
+        value = self.find(name)
         if isinstance(value, Unset):
             raise KernelNameError(value.reason, self.locate(node))
         return value
 
-    def _find(self, name: str) -> object:
+    def find(self, name: str) -> object:
+        """What a name is bound to; an `Unset` where it is to nothing."""
         frame: Frame | None = self
         while frame is not None:
             if name in frame.variables:

@@ -92,6 +92,8 @@ def _unroll(t: Translator, frame: Frame, node: ast.For, items: tuple[object, ...
 
     if len(items) > MAX_UNROLLED:
         raise t.wrong_value(f"an unrolled loop has at most {MAX_UNROLLED} turns, this one has {len(items)}")
+    if not items:
+        t.effects.leave_out(frame, node.body)
     for item in items:
         frame.loops.append(Loop(unrolled=True, branches=frame.branches))
         try:

@@ -20,6 +20,7 @@ from ..ir import (
     scalar,
 )
 from ._calls import run_function
+from ._effects import check_effects
 from ._frame import Frame
 from ._specs import ConstantSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
 from ._translator import Translator
@@ -66,7 +67,9 @@ def translate(
     function.location = t.location
     for name, spec in zip(names, specs, strict=True):
         frame.variables[name] = _parameter(t, name, spec)
+    parameters = dict(frame.variables)
     run_function(t, frame)
+    check_effects(t.effects, frame, parameters)
     t.at(frame, source.node)
     t.add(ReturnOp())
     function.verify()

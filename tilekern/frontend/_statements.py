@@ -12,7 +12,7 @@ from ._expressions import binary_symbol, evaluate
 from ._frame import Outcome, Returned
 from ._loops import execute_for, execute_while, leave_loop
 from ._operators import binary, truth
-from ._values import Unset, describe, is_tile
+from ._values import OwnedTileValue, Unset, describe, is_tile
 
 if TYPE_CHECKING:
     from ._frame import Frame
@@ -34,6 +34,7 @@ def execute_block(t: Translator, frame: Frame, statements: list[ast.stmt], after
                 raise t.syntax(f"kernels cannot use {name}")
             outcome = handler(t, frame, statement)
         if outcome is not None:
+            t.effects.leave_out(frame, statements[position + 1 :])
             return outcome
     return None
 
@@ -41,6 +42,13 @@ def execute_block(t: Translator, frame: Frame, statements: list[ast.stmt], after
 def assign(t: Translator, frame: Frame, target: ast.expr, value: object) -> None:
     """Bind a name, or several to the parts of a tuple."""
     if isinstance(target, ast.Name):
+        old = frame.variables.get(target.id)
+        if isinstance(old, OwnedTileValue) and frame.is_kernel and value is not old:
+            t.at(frame, target)
+            raise t.syntax(
+                f"{target.id} is an output, and assigning to its name stores nothing; write {target.id}.store(tile), "
+                "or use another name"
+            )
         if is_tile(value) and not value.name:
             value.name = target.id
         frame.variables[target.id] = value
@@ -105,13 +113,19 @@ def _if(t: Translator, frame: Frame, node: ast.If, rest: list[ast.stmt], after: 
     t.at(frame, node.test)
     condition = truth(t, test, "if")
     if isinstance(condition, bool):
-        return execute_block(t, frame, node.body if condition else node.orelse, (rest, *after))
+        taken, left_out = (node.body, node.orelse) if condition else (node.orelse, node.body)
+        t.effects.leave_out(frame, left_out)
+        return execute_block(t, frame, taken, (rest, *after))
     return execute_if(t, frame, node, condition, rest, after)
 
 
 def _return(t: Translator, frame: Frame, node: ast.Return) -> Outcome:
     value = None if node.value is None else evaluate(t, frame, node.value)
     t.at(frame, node)
+    if value is not None and frame.is_kernel:
+        raise t.syntax(
+            "kernels return nothing; store the result with out.store(...), out being a partition parameter"
+        )
     return Returned(value)
 
 

@@ -21,6 +21,7 @@ from ..dtypes import DType, bool_
 from ..errors import KernelError, KernelSyntaxError, KernelTypeError, KernelValueError
 from ..ir import Block, Builder, ConstantOp, Location, Op, TileType, Value, tile_shape_problem
 from ._checks import LaunchCheck
+from ._effects import Effects
 from ._frame import Frame
 from ._values import describe
 
@@ -38,6 +39,7 @@ class Translator:
     Attributes:
         builder: where operations go.
         checks: what launches must satisfy, as far as found.
+        effects: what it does to memory, as far as found.
         entry: position among the launch's flat arguments, by entry parameter.
         depth: helper calls around the current statement.
     """
@@ -45,6 +47,7 @@ class Translator:
     def __init__(self, body: Block) -> None:
         self.builder = Builder(body)
         self.checks: list[LaunchCheck] = []
+        self.effects = Effects()
         self.entry: dict[Value, int] = {}
         self.depth = 0
 

@@ -215,10 +215,10 @@ def loop_changes_type(out, x):
         out.store(0)
 
 
-@refused("return inside of a loop is not possible", "return i")
+@refused("return inside of a loop is not possible", "return")
 def return_in_loop(out, x):
-    for i in range(tk.bid(0)):
-        return i  # error
+    for _ in range(tk.bid(0)):
+        return  # error
 
 
 @refused("return inside of a loop and a run-time condition", "i > tk.bid(0)")

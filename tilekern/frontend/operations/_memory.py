@@ -107,6 +107,7 @@ def load(
     steps, tma = _hints(t, latency, allow_tma)
     numbers = _index(t, tensor, index)
     view = _view(t, tensor, shape, order, _padding(t, tensor, padding_mode))
+    t.effects.loaded.add(tensor.name)
     return _load(t, view, numbers, steps, tma)
 
 
@@ -153,6 +154,7 @@ def store(
         )
     value = _stored(t, tile, tensor, shape)
     view = _view(t, tensor, shape, order, "zero")
+    t.effects.stored.add(tensor.name)
     _store(t, view, numbers, value, steps, tma)
     return None
 
@@ -222,6 +224,7 @@ def load_like(t: Translator, array: object, out: object, padding_mode: object) -
     for axis, (extent, flat) in enumerate(zip(tensor.shape, tensor.flat, strict=True)):
         known = extent if isinstance(extent, int) else 0
         t.checks.append(CoversGrid(flat, known, own.tile_shape[axis], axis, tensor.name, axis, t.location))
+    t.effects.loaded.add(tensor.name)
     view = _view(t, tensor, own.tile_shape, "C", _padding(t, tensor, padding_mode))
     return _load(t, view, own.index)
 
@@ -229,6 +232,7 @@ def load_like(t: Translator, array: object, out: object, padding_mode: object) -
 @implements(language.OwnedTile.load)
 def load_own(t: Translator, self: object) -> object:
     own = _own_tile(t, self, "load")
+    t.effects.loaded.add(own.name)
     return _load(t, _view(t, own.tensor, own.tile_shape, "C", "zero"), own.index)
 
 
@@ -236,6 +240,7 @@ def load_own(t: Translator, self: object) -> object:
 def store_own(t: Translator, self: object, tile: object) -> object:
     own = _own_tile(t, self, "store")
     value = _stored(t, tile, own.tensor, own.tile_shape)
+    t.effects.stored.add(own.name)
     _store(t, _view(t, own.tensor, own.tile_shape, "C", "zero"), own.index, value)
     return None
 

@@ -52,6 +52,7 @@ def assert_(t: Translator, condition: object, message: object) -> object:
     if not isinstance(message, str):
         raise t.wrong_type(f"the message is a string known at compile time, got {describe(message)}")
     value = cast(t, as_tile(t, condition, "the condition"), bool_)
+    t.effects.asserts = True
     t.add(AssertOp(condition=value, message=message))
     return None
 
