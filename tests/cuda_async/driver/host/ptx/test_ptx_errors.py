@@ -173,14 +173,14 @@ def test_call_of_an_unknown_function(ptx_device):
     functions = ptx_device.load(
         HEADER
         + """
-        .extern .func (.param .b64 r) malloc (.param .b64 size);
+        .extern .func (.param .b64 r) cudaGetDevice (.param .b64 size);
         .entry k() {
             .reg .b64 %a;
-            { .param .b64 p; .param .b64 q; st.param.b64 [p], 8; call.uni (q), malloc, (p); }
+            { .param .b64 p; .param .b64 q; st.param.b64 [p], 8; call.uni (q), cudaGetDevice, (p); }
             ret;
         }"""
     ).functions
-    with pytest.raises(CompileError, match="function 'malloc' is not defined in this module"):
+    with pytest.raises(CompileError, match="function 'cudaGetDevice' is not defined in this module"):
         functions["k"].prepare()
 
 
@@ -240,3 +240,14 @@ def test_branch_index_out_of_range(ptx_device):
     ptx_device.run(functions["k"], 1, 2)
     with pytest.raises(KernelError, match=r"brx\.idx with index 31; there are 2 branch targets"):
         ptx_device.run(functions["k"], 1, 32)
+
+
+def test_builtin_with_too_few_arguments_is_refused(ptx_device):
+    functions = ptx_device.load(
+        HEADER
+        + """
+        .extern .func (.param .b64 r) malloc (.param .b64 size);
+        .visible .entry k() { .param .b64 q; call.uni (q), malloc; ret; }"""
+    ).functions
+    with pytest.raises(CompileError, match="malloc takes 1 arguments; 0 are written"):
+        functions["k"].prepare()
