@@ -707,6 +707,7 @@ def test_foreign_call_that_waits_for_the_device(device, nested):
         ca.foreign(waits).sync_on(stream)
     error = info.value
     assert isinstance(error if isinstance(error, ca.ReentrancyError) else error.__cause__, ca.ReentrancyError)
+    event.synchronize()
     assert event.is_done
     assert (ca.ones(3).to_host().sync() == 1).all()
 
