@@ -105,6 +105,12 @@ class Tensor:
             raise TypeError("len() of a tensor without axes")
         return self.shape[0]
 
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            "a tensor has no truth value, its elements are on the device: bring them over with `await t.to_host()`, "
+            "or ask for `t is None` or `t.size`"
+        )
+
     def __iter__(self) -> Any:  # never returns
         raise TypeError(
             "tensors are not iterable; bring one to the host with `await t.to_host()`, or index it"

@@ -62,7 +62,7 @@ def _refuse_coroutine(result: object, f: object) -> None:
         result.close()  # or Python warns of it too
         name = getattr(f, "__qualname__", repr(f))
         raise TypeError(
-            f"{name} is an async function, and callbacks of operations are not: "
+            f"{name} is an async function, and callbacks cannot be async: "
             "return an operation from .then() for what comes next on the device, or await this one first"
         )
 
@@ -71,6 +71,7 @@ class Value(DeviceOp[T]):
     """An operation that is already complete. Made by `value(x)`."""
 
     _enqueues = False
+    _checks_output = False
 
     def __init__(self, value: T) -> None:
         self._value = value
@@ -163,7 +164,7 @@ class Inspect(_OnSource[T]):
     def _resume(self, execution: Execution, value: Any) -> None:
         if execution.host_pending and execution.wait_for_host_data(self, value):
             return
-        self._f(value)
+        _refuse_coroutine(self._f(value), self._f)
         execution.value = value
 
 

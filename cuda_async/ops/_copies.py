@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..memory import DType, PinnedBlock, Tensor, as_dtype, extent, fill_pattern, install
+from ..memory import (
+    DType,
+    MappedPartition,
+    Partition,
+    PinnedBlock,
+    Tensor,
+    as_dtype,
+    extent,
+    fill_pattern,
+    install,
+)
 from ._combinators import Then
 from ._context import check_operand
 from ._creation import INLINE_STAGING_BYTES, host_array
@@ -45,6 +55,8 @@ def _copy_elements(ctx: ExecutionContext, dst: Tensor, src: Tensor) -> None:
 
 class _OnTensor(DeviceOp[Any]):
     """An operation on one tensor, which decides the device."""
+
+    _checks_output = False
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
@@ -267,6 +279,8 @@ def _tensor(tensor: object, what: str) -> Tensor:
         hint = ""
         if isinstance(tensor, tuple):
             hint = "; pick a component first, with .first(), .last() or [i]"
+        elif isinstance(tensor, (Partition, MappedPartition)):
+            hint = "; get the tensor back with .unpartition()"
         elif isinstance(tensor, DeviceOp):
             hint = "; use the operation's own method, or .then()"
         elif hasattr(tensor, "__array__"):

@@ -21,6 +21,8 @@ INLINE_STAGING_BYTES = 32 * 1024
 class Empty(DeviceOp[Tensor]):
     """`empty(shape, dtype)`."""
 
+    _checks_output = False
+
     def __init__(self, shape: tuple[int, ...], dtype: DType) -> None:
         self._shape = shape
         self._dtype = dtype
@@ -34,6 +36,8 @@ class Empty(DeviceOp[Tensor]):
 
 class Full(DeviceOp[Tensor]):
     """`full(shape, value, dtype)`."""
+
+    _checks_output = False
 
     def __init__(self, shape: tuple[int, ...], pattern: bytes, dtype: DType) -> None:
         self._shape = shape
@@ -55,6 +59,8 @@ class Full(DeviceOp[Tensor]):
 
 class FromHost(DeviceOp[Tensor]):
     """`from_host(array)`."""
+
+    _checks_output = False
 
     def __init__(self, array: np.ndarray[Any, Any], dtype: DType) -> None:
         self._array = array

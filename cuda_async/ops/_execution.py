@@ -360,6 +360,8 @@ class Execution:
                     value = op.execute(ctx)
                     if ctx._touched:
                         ctx._settle()
+                    if op._checks_output:
+                        op._check_output(value)
             if not frames:
                 self._op = None
                 self.value = value

@@ -82,23 +82,30 @@ def _byte_range(tensor: Tensor) -> tuple[int, int]:
     return tensor._address + low * size, tensor._address + high * size
 
 
-def check_aliases(what: str, writes: Sequence[Tensor], reads: Sequence[Tensor]) -> None:
+def check_aliases(
+    what: str, writes: Sequence[Tensor], reads: Sequence[Tensor], labels: Sequence[str] = ()
+) -> None:
     """Exclusive operands must share no element with any other operand.
 
+    Args:
+        labels: what messages call them, the writes first.
     Raises:
         AliasError: they do; nothing was enqueued.
     """
+    operands = [*writes, *reads]
     for i, written in enumerate(writes):
-        for other, also in [(w, "exclusive too") for w in writes[i + 1 :]] + [(r, "read") for r in reads]:
+        for j, other in enumerate(operands[i + 1 :], i + 1):
             # Borrowed memory may come in through two buffers.
             if written._buffer is not other._buffer and not (
                 written._buffer.retained_on_use and other._buffer.retained_on_use
             ):
                 continue
             if _share_memory(written, other):
+                also = "exclusive too" if j < len(writes) else "read"
+                one, two = (f"{labels[n]}, " if labels else "" for n in (i, j))
                 raise AliasError(
                     f"{what}: the same memory is exclusive (mut or a partition) and {also} in one launch: "
-                    f"{written!r} and {other!r}; copy one of them first, or pass disjoint views"
+                    f"{one}{written!r} and {two}{other!r}; copy one of them first, or pass disjoint views"
                 )
 
 
@@ -247,11 +254,13 @@ def _refuse_addresses(plan: LaunchPlan, args: Sequence[Any]) -> None:
 
 def check_argument_aliases(loaded: LoadedFunction, args: Sequence[Any], uses: Sequence[Any]) -> None:
     """`check_aliases` over the tensors among a launch's arguments."""
-    operands = [a for a in (*args, *uses) if isinstance(a, (Read, Mut))]
+    steps = loaded.plan(tuple(map(type, args))).steps
+    named = [(step[4], arg) for step, arg in zip(steps, args)]
+    named += [(f"uses[{i}]", use) for i, use in enumerate(uses)]
+    writes = [(name, a.tensor) for name, a in named if isinstance(a, Mut)]
+    reads = [(name, a.tensor) for name, a in named if isinstance(a, Read)]
     check_aliases(
-        loaded.name,
-        [a.tensor for a in operands if isinstance(a, Mut)],
-        [a.tensor for a in operands if isinstance(a, Read)],
+        loaded.name, [t for _, t in writes], [t for _, t in reads], [name for name, _ in (*writes, *reads)]
     )
 
 

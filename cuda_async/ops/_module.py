@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..driver import ArgumentBlock, FunctionHandle, FunctionInfo, HostImage, ModuleHandle
 from ..errors import CompileError, LaunchError
+from ..memory import Mut, Read, Tensor
 from ..scheduling import order_read, order_write
 from ._arguments import LaunchFunction, LaunchPlan, make_plan, parse_signature, write_launch
 from ._context import check_operand
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..driver import Driver
-    from ..memory import Mut, Read, Tensor
     from ..scheduling import Device, Stream
     from ._context import ExecutionContext
 
@@ -40,6 +40,7 @@ CheckedConfig = tuple[LaunchConfig | None, dict["Stream", Callable[[], tuple[Any
 
 ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
+FILE_SUFFIXES = (b".ptx", b".cubin", b".fatbin", b".cu")
 
 
 class Module:
@@ -80,11 +81,19 @@ class Module:
         Raises:
             CompileError: empty, or no PTX; what the text itself has wrong is reported when it is loaded.
         """
+        if isinstance(ptx, os.PathLike):
+            raise TypeError(
+                f"from_ptx() takes PTX text, got the path {os.fspath(ptx)!r}; use Module.from_file()"
+            )
         data = ptx.encode() if isinstance(ptx, str) else bytes(ptx)
         if not data.strip(b" \t\r\n\0"):
             raise CompileError(f"{name}: the PTX is empty")
         if data.startswith((ELF_MAGIC, FATBIN_MAGIC)):
             raise CompileError(f"{name}: this is a binary image, not PTX; use Module.from_cubin()")
+        if b"\n" not in data and data.rstrip().lower().endswith(FILE_SUFFIXES):
+            raise CompileError(
+                f"{name}: {data.decode(errors='replace')!r} is no PTX; is it a path? use Module.from_file()"
+            )
         return cls._make(name, data)
 
     @classmethod
@@ -460,11 +469,15 @@ class Function:
             loaded = self._loaded.setdefault(device, LoadedFunction(self, device, function, info, driver))
         return loaded
 
+    def is_loaded(self, device: Device) -> bool:
+        """Whether `load` was done on `device`: for the `needs_prepare` of an operation of one's own."""
+        return device in self._loaded
+
     def enqueue(
         self,
         ctx: ExecutionContext,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
+        grid: Any,  # an int, or 1 to 3 ints; NumPy ints too
+        block: Any,
         values: Sequence[Any],
         *,
         reads: Sequence[Tensor] = (),
@@ -475,16 +488,27 @@ class Function:
 
         `values` are plain numbers, one per parameter; addresses are `ctx.read(t)` and `ctx.write(t)`, or those of
         tensors named in `reads` and `writes`, which are then ordered together with the launch in one go.
+
+        Raises:
+            LaunchError: the kernel is not loaded on the device; grid, block or shared memory beyond a limit.
+            TypeError: a wrong number or type of values, or a tensor among them. OverflowError: an int that does not
+                fit its parameter.
         """
         loaded = self._loaded.get(ctx.device)
         if loaded is None:
             raise LaunchError(
-                f"{self.name} is not loaded on {ctx.device}; call load(ctx.device) in prepare()"
+                f"{self.name} is not loaded on {ctx.device}: call function.load(ctx.device) in prepare(), "
+                "which runs before execute() unless needs_prepare() says that it need not"
             )
+        grid = as_dimensions(grid, "grid")
+        block = as_dimensions(block, "block")
+        types = tuple(map(type, values))
+        if Read in types or Mut in types or Tensor in types:
+            _refuse_tensors(self.name, values)
         config = (grid, block, shared_mem_bytes)
         if config != loaded.checked[0]:
             loaded.check_config(config)
-        plan = loaded.plan(tuple(map(type, values)))
+        plan = loaded.plan(types)
         packed = plan.pack_values(values)
         if 0 in grid:
             return
@@ -503,3 +527,12 @@ class Function:
 
     def __repr__(self) -> str:
         return f"Function({self.name!r} of {self.module.name!r})"
+
+
+def _refuse_tensors(name: str, values: Sequence[Any]) -> None:
+    for i, value in enumerate(values):
+        if isinstance(value, (Read, Mut, Tensor)):
+            raise TypeError(
+                f"{name}: value {i} is a {type(value).__name__}, and enqueue() takes plain numbers; "
+                "pass ctx.read(tensor) where the kernel only reads it, else ctx.write(tensor)"
+            )

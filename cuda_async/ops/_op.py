@@ -56,10 +56,11 @@ class DeviceOp(Generic[T_co]):
     _enqueues = True  # False: execute touches no device
     _reports_unprepared = False  # True: execute returns UNPREPARED instead of being asked with needs_prepare
     _yields_host_data = False  # True: the output is a host array whose copy may still run
+    _checks_output = True  # False: execute is one of ours, and may yield anything
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in ("execute", "prepare"):
+        for name in ("execute", "prepare", "needs_prepare"):
             if inspect.iscoroutinefunction(vars(cls).get(name)):
                 raise TypeError(
                     f"{cls.__name__}.{name} is an async function; it is called while enqueueing, so it cannot be: "
@@ -109,6 +110,20 @@ class DeviceOp(Generic[T_co]):
 
     def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
         raise AssertionError("not a composite operation")
+
+    def _check_output(self, output: object) -> None:
+        """Refuse what `execute` returned where nothing would ever run it."""
+        if inspect.iscoroutine(output):
+            output.close()  # or Python warns of it too
+            what = "a coroutine"
+        elif isinstance(output, DeviceOp):
+            what = f"an operation ({type(output).__name__})"
+        else:
+            return
+        raise TypeError(
+            f"{type(self).__name__}.execute(ctx) returned {what}, which would never run: it enqueues on ctx.stream and "
+            "returns the output; to go on with another operation use then_with_context() or with_context()"
+        )
 
     # -- running
 

@@ -1,0 +1,177 @@
+"""Operations that users write: what `execute` and `prepare` may do, and what they are told when it is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cuda_async as ca
+
+SAXPY = Path(__file__).resolve().parents[3] / "examples" / "simt" / "saxpy.ptx"
+N = 300
+
+
+def saxpy():
+    return ca.Module.from_file(SAXPY).function("saxpy_f32")
+
+
+class AddScaled(ca.DeviceOp):
+    """`a * x + y`; `grid` and `values(ctx, self, out)` as a test wants them."""
+
+    def __init__(self, function, x, y, grid=2, block=256, values=None):
+        self.function, self.x, self.y = function, x, y
+        self.grid, self.block, self.values = grid, block, values
+
+    def needs_prepare(self, ctx):
+        return not self.function.is_loaded(ctx.device)
+
+    def prepare(self, ctx):
+        self.function.load(ctx.device)
+
+    def execute(self, ctx):
+        out = ctx.empty(self.x.shape, ca.float32)
+        make = self.values or (lambda ctx, x, y, out: (N, 2.0, ctx.read(x), ctx.read(y), ctx.write(out)))
+        self.function.enqueue(ctx, self.grid, self.block, make(ctx, self.x, self.y, out))
+        return out
+
+
+class Unprepared(AddScaled):
+    def needs_prepare(self, ctx):
+        return False
+
+
+@pytest.fixture
+def xy(device):
+    return ca.zip(ca.from_host(np.arange(N, dtype=np.float32)), ca.ones(N)).sync()
+
+
+@pytest.mark.parametrize(
+    ("grid", "block"),
+    [(2, 256), ((2,), (256,)), ([3, 1], [128, 2]), ((2, 1, 1), (256, 1, 1)), (np.int64(2), np.int32(256))],
+)
+def test_grids_take_every_form_that_launch_takes(xy, grid, block):
+    """The kernel looks at axis x only, so a block with rows does its work twice."""
+    x, y = xy
+    result = AddScaled(saxpy(), x, y, grid, block).to_host().sync()
+    assert result.tolist() == [2.0 * i + 1.0 for i in range(N)]
+
+
+@pytest.mark.parametrize("grid", [2.0, "2", None, (2, 1.5)])
+def test_grid_that_is_no_integer_is_refused(xy, grid):
+    with pytest.raises(TypeError, match="grid"):
+        AddScaled(saxpy(), *xy, grid).sync()
+
+
+def test_is_loaded_follows_load(device):
+    function = saxpy()
+    assert not function.is_loaded(device)
+    function.load(device)
+    assert function.is_loaded(device)
+    assert not function.is_loaded(ca.Device("host:99"))
+
+
+def test_kernel_that_is_not_loaded_is_a_launch_error(xy):
+    with pytest.raises(
+        ca.LaunchError, match=r"saxpy_f32 is not loaded on .*call function\.load\(ctx\.device\)"
+    ):
+        Unprepared(saxpy(), *xy).sync()
+
+
+@pytest.mark.parametrize(("wrap", "name"), [(ca.read, "Read"), (ca.mut, "Mut"), (lambda t: t, "Tensor")])
+def test_tensors_among_values_are_refused(xy, wrap, name):
+    def values(ctx, x, y, out):
+        return (N, 2.0, ctx.read(x), wrap(y), ctx.write(out))
+
+    function = saxpy()
+    with pytest.raises(
+        TypeError, match=rf"value 3 is a {name}.*pass ctx\.read\(tensor\).*ctx\.write\(tensor\)"
+    ):
+        AddScaled(function, *xy, values=values).sync()
+    x, y = xy
+    function.launch(2, 256, N, 2.0, ca.read(x), ca.read(y), ca.mut(ca.empty(N).sync())).sync()
+    with pytest.raises(TypeError, match="value 3 is a"):  # also when launches have such arguments
+        AddScaled(function, *xy, values=values).sync()
+
+
+@pytest.mark.parametrize("method", ["execute", "prepare", "needs_prepare"])
+def test_async_methods_are_refused_with_the_class(method):
+    async def coroutine(self, ctx):
+        return None
+
+    with pytest.raises(TypeError, match=rf"Wrong\.{method} is an async function"):
+        type("Wrong", (ca.DeviceOp,), {method: coroutine})
+
+
+async def coroutine():
+    return 1
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [(lambda: ca.empty(3), r"an operation \(Empty\)"), (coroutine, "a coroutine")],
+    ids=["operation", "coroutine"],
+)
+def test_execute_that_returns_what_never_runs_is_refused(device, make, what):
+    class Wrong(ca.DeviceOp):
+        def execute(self, ctx):
+            return make()
+
+    with pytest.raises(TypeError, match=rf"Wrong\.execute\(ctx\) returned {what}, which would never run"):
+        Wrong().sync()
+
+
+def test_value_may_yield_an_operation(device):
+    op = ca.empty(3)
+    assert ca.value(op).sync() is op
+
+
+# ------------------------------------------------------------------------------------ messages
+
+
+async def async_callback(_):
+    return None
+
+
+@pytest.mark.parametrize("method", ["then", "map", "inspect"])
+def test_callbacks_cannot_be_async(device, method):
+    with pytest.raises(TypeError, match="async_callback is an async function, and callbacks cannot be async"):
+        getattr(ca.value(1), method)(async_callback).sync()
+
+
+def test_partition_to_host_says_unpartition(device):
+    partition = ca.zeros(8).sync().partition(4)
+    for attempt in (
+        lambda: ca.to_host(partition),
+        lambda: ca.zeros(8).partition(4).to_host().sync(),
+        lambda: ca.copy(partition.map(1, 2)),
+    ):
+        with pytest.raises(TypeError, match=r"Partition; get the tensor back with \.unpartition\(\)"):
+            attempt()
+
+
+@pytest.mark.parametrize("path", ["a/path.ptx", "kernels.cu", "KERNELS.PTX"])
+def test_path_given_as_ptx_is_recognised(path):
+    with pytest.raises(ca.CompileError, match=r"is it a path\? use Module\.from_file\(\)"):
+        ca.Module.from_ptx(path)
+    with pytest.raises(TypeError, match=r"use Module\.from_file\(\)"):
+        ca.Module.from_ptx(Path(path))
+
+
+def test_alias_error_names_the_arguments(device):
+    x, y = ca.zip(ca.ones(N), ca.ones(N)).sync()
+    function = saxpy()
+    named = r"argument 3 \(saxpy_f32_param_3: .*\), Tensor"
+    with pytest.raises(ca.AliasError, match=rf"argument 4 \(.*\), Tensor.* and {named}"):
+        function.launch(2, 256, N, 2.0, ca.read(x), ca.read(y), ca.mut(y)).sync()
+    with pytest.raises(ca.AliasError, match=r"argument 4 \(.*\), Tensor.* and uses\[0\], Tensor"):
+        function.launch(2, 256, N, 2.0, ca.read(x), ca.read(x), ca.mut(y), uses=[ca.read(y)]).sync()
+
+
+def test_tensor_has_no_truth_value(device):
+    tensor = ca.zeros(1).sync()
+    with pytest.raises(TypeError, match="no truth value"):
+        bool(tensor)
+    assert tensor == tensor
+    assert tensor != ca.zeros(1).sync()
