@@ -6,12 +6,14 @@ conditions are taken or unrolled, the others become operations of the IR. `_tran
 does what; `_promotion.py`, `_branches.py` and `_carried.py` hold the rules.
 """
 
+from ._captures import Capture
 from ._checks import CoversGrid, Fits, LaunchCheck, NotZero
 from ._program import Program, translate
 from ._source import FunctionSource, source_of
 from ._specs import ConstantSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
 
 __all__ = [
+    "Capture",
     "ConstantSpec",
     "CoversGrid",
     "Fits",

@@ -43,7 +43,7 @@ def attribute(t: Translator, value: object, name: str) -> object:
     if isinstance(value, RangeValue | StaticItems | InnerFunction | BoundMethod):
         return _missing(t, value, name, "")
     try:
-        return getattr(value, name)
+        return t.captures.from_attribute(value, name)
     except AttributeError as error:
         raise t.wrong_type(str(error)) from None
 

@@ -63,6 +63,7 @@ def call(t: Translator, function: object, args: tuple[object, ...], kwargs: dict
     if special is not None:
         return special(t, function, args, kwargs)
     if isinstance(function, types.FunctionType):
+        t.captures.from_attribute(function, "__code__")
         return _inline(t, source_of(function), None, args, kwargs)
     if isinstance(function, types.MethodType):
         return call(t, function.__func__, (function.__self__, *args), kwargs)
@@ -249,7 +250,7 @@ def _inline(
         raise t.wrong_value(
             f"calls nest deeper than {MAX_CALL_DEPTH}: a recursion must end while the kernel is compiled"
         )
-    frame = Frame(source, where, outer)
+    frame = Frame(source, t.captures, where, outer)
     frame.variables = _bind(t, source, args, kwargs)
     t.depth += 1
     try:

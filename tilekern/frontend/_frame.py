@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import KernelNameError
 from ..ir import Location
+from ._captures import Captures
 from ._carried import Carried
 from ._values import Unset
 
@@ -77,6 +78,7 @@ class Frame:
 
     Attributes:
         source: the function.
+        captures: notes what is read of the program around the kernel.
         caller: where it was called from; None for the kernel.
         outer: frame of the function it is defined in, for those defined inside of kernels.
         variables: local variables by name; replaced by a copy while a branch is translated.
@@ -86,6 +88,7 @@ class Frame:
     """
 
     source: FunctionSource
+    captures: Captures
     caller: Location | None = None
     outer: Frame | None = None
     variables: dict[str, object] = field(default_factory=dict)
@@ -126,13 +129,16 @@ class Frame:
         while frame is not None:
             if name in frame.variables:
                 return frame.variables[name]
-            if name in frame.source.captured:
-                return frame.source.captured[name]
+            if name in frame.source.cells:
+                try:
+                    return self.captures.from_cell(frame.source.cells[name], name)
+                except ValueError:
+                    return Unset(f"{name!r}, of the function around, has no value yet")
             if name in frame.source.local_names:
                 return Unset(f"{name!r} is used before it is set")
             frame = frame.outer
         if name in self.source.globals:
-            return self.source.globals[name]
+            return self.captures.from_globals(self.source.globals, name)
         if hasattr(builtins, name):
             return getattr(builtins, name)
         return Unset(f"name {name!r} is not defined")

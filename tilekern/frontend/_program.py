@@ -28,6 +28,7 @@ from ._values import Loose, OwnedTileValue, TensorValue
 from .operations import block_id
 
 if TYPE_CHECKING:
+    from ._captures import Capture
     from ._checks import LaunchCheck
     from ._source import FunctionSource
 
@@ -41,10 +42,12 @@ class Program:
     Attributes:
         function: the kernel in the IR; its parameters are the flat arguments of a launch.
         checks: what every launch must satisfy.
+        captures: what is compiled in of the program around it.
     """
 
     function: Function
     checks: tuple[LaunchCheck, ...]
+    captures: tuple[Capture, ...]
 
 
 def translate(
@@ -59,7 +62,7 @@ def translate(
     name = source.name if source.name.isascii() else "kernel"
     function = Function(name, Block(), dict(hints or {}))
     t = Translator(function.body)
-    frame = Frame(source)
+    frame = Frame(source, t.captures)
     arguments = source.node.args
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     assert len(names) == len(specs), "one spec per parameter"
@@ -73,7 +76,7 @@ def translate(
     t.at(frame, source.node)
     t.add(ReturnOp())
     function.verify()
-    return Program(function, tuple(dict.fromkeys(t.checks)))
+    return Program(function, tuple(dict.fromkeys(t.checks)), t.captures.steady())
 
 
 def _parameter(t: Translator, name: str, spec: ParameterSpec) -> object:

@@ -5,12 +5,14 @@ whatever a program registered there before `exec`. Trees are kept per code objec
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import inspect
 import linecache
+import time
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,6 +22,8 @@ from ._syntax import assigned_names
 __all__ = ["FunctionNode", "FunctionSource", "source_of"]
 
 FunctionNode = ast.FunctionDef | ast.Lambda
+
+_LOADED_AT = time.time()
 
 
 @dataclass(eq=False)
@@ -31,7 +35,7 @@ class FunctionSource:
         node: syntax tree, with line numbers of `file`.
         file: what `linecache` knows its text by.
         globals: names of its module.
-        captured: what its closure holds, by name.
+        cells: its closure, by name.
         defaults: default values by parameter name.
     """
 
@@ -39,7 +43,7 @@ class FunctionSource:
     node: FunctionNode
     file: str
     globals: Mapping[str, object]
-    captured: Mapping[str, object] = field(default_factory=dict)
+    cells: Mapping[str, types.CellType] = field(default_factory=dict)
     defaults: Mapping[str, object] = field(default_factory=dict)
 
     @cached_property
@@ -59,18 +63,13 @@ def source_of(function: types.FunctionType) -> FunctionSource:
     node = _nodes.get(code)
     if node is None:
         node = _nodes[code] = _parse(function)
-    captured: dict[str, object] = {}
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            captured[name] = cell.cell_contents
-        except ValueError:  # not assigned yet; reported if the kernel uses it
-            continue
+    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
     arguments = node.args
     positional = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
     values = function.__defaults__ or ()
     defaults: dict[str, object] = dict(zip(positional[len(positional) - len(values) :], values, strict=True))
     defaults.update(function.__kwdefaults__ or {})
-    return FunctionSource(function.__name__, node, code.co_filename, function.__globals__, captured, defaults)
+    return FunctionSource(function.__name__, node, code.co_filename, function.__globals__, cells, defaults)
 
 
 _nodes: dict[types.CodeType, FunctionNode] = {}
@@ -78,11 +77,14 @@ _nodes: dict[types.CodeType, FunctionNode] = {}
 
 def _parse(function: types.FunctionType) -> FunctionNode:
     code = function.__code__
+    linecache.checkcache(code.co_filename)  # the module may have been edited and loaded again
     lines = linecache.getlines(code.co_filename, function.__globals__)
     node = None
     if code.co_firstlineno <= len(lines):
         is_lambda = function.__name__ == "<lambda>"
         node = _find_lambda(code, lines) if is_lambda else _find_function(code, lines)
+        if node is not None and _was_edited(code, lines):
+            node = None
     # "<string>" names every exec'ed text; the one Python knows may be another (3.13: the argument of -c)
     if node is None and (code.co_firstlineno > len(lines) or code.co_filename == "<string>"):
         raise KernelSourceError(
@@ -123,6 +125,52 @@ def _find_function(code: types.CodeType, lines: list[str]) -> ast.FunctionDef | 
             ast.increment_lineno(node, first - (2 if indented else 1))
             return node
     return None
+
+
+def _was_edited(code: types.CodeType, lines: list[str]) -> bool:
+    """True if a file changed after this package was loaded, and `code` was compiled from what it held before.
+
+    Its lines may stand where they did.
+    """
+    entry = linecache.cache.get(code.co_filename)
+    changed_at = entry[1] if entry is not None and len(entry) == 4 else None
+    if changed_at is None or changed_at < _LOADED_AT or "@pytest_ar" in code.co_names:
+        return False
+    future = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+    try:
+        flags = code.co_flags & future
+        made = compile("".join(lines), code.co_filename, "exec", flags, dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return True
+    meaning = _meaning(code)
+    return not any(c.co_name == code.co_name and _meaning(c) == meaning for c in _codes(made))
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield constant
+            yield from _codes(constant)
+
+
+def _meaning(code: types.CodeType) -> list[object]:
+    """What code does, without how calls are prepared: that depends on which names the text imports.
+
+    A text may have been compiled in pieces, as cells are.
+    """
+    import dis
+
+    parts: list[object] = [code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]]
+    for step in dis.get_instructions(code):
+        if step.opname in ("PUSH_NULL", "PRECALL", "NOP", "EXTENDED_ARG"):
+            continue
+        value = step.argval
+        if isinstance(value, types.CodeType):
+            value = _meaning(value)
+        elif step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            value = None
+        parts.append(("LOAD_ATTR" if step.opname == "LOAD_METHOD" else step.opname, repr(value)))
+    return parts
 
 
 def _find_lambda(code: types.CodeType, lines: list[str]) -> ast.Lambda | None:

@@ -20,6 +20,7 @@ import numpy as np
 from ..dtypes import DType, bool_
 from ..errors import KernelError, KernelSyntaxError, KernelTypeError, KernelValueError
 from ..ir import Block, Builder, ConstantOp, Location, Op, TileType, Value, tile_shape_problem
+from ._captures import Captures
 from ._checks import LaunchCheck
 from ._effects import Effects
 from ._frame import Frame
@@ -39,6 +40,7 @@ class Translator:
     Attributes:
         builder: where operations go.
         checks: what launches must satisfy, as far as found.
+        captures: what it read of the program around it, so far.
         effects: what it does to memory, as far as found.
         entry: position among the launch's flat arguments, by entry parameter.
         depth: helper calls around the current statement.
@@ -47,6 +49,7 @@ class Translator:
     def __init__(self, body: Block) -> None:
         self.builder = Builder(body)
         self.checks: list[LaunchCheck] = []
+        self.captures = Captures()
         self.effects = Effects()
         self.entry: dict[Value, int] = {}
         self.depth = 0

@@ -19,7 +19,7 @@ from ._grid import Grid, as_grid, grid_of
 from ._launch import CompileOp, KernelLaunch
 from ._options import KernelOptions
 from ._parameters import Parameter, parameters_of
-from ._single_flight import SingleFlight
+from ._versions import Versions
 from ._written import CallPath, Run, flat_arguments, run_checks, write_call_path, write_run
 
 if TYPE_CHECKING:
@@ -65,9 +65,11 @@ class Kernel:
         self._parameters: tuple[Parameter, ...] | None = None
         self._constants: tuple[bool, ...] = ()
         self._source: FunctionSource | None = None
-        self._variants: SingleFlight[Variant] = SingleFlight()
+        self._variants = Versions()
         self._paths: dict[tuple[type, ...], CallPath] = {}
         self._runs: dict[object, Run] = {}
+        self._used: dict[object, Variant] = {}
+        """The variant of each of the runs."""
 
     # -- building operations
 
@@ -214,7 +216,11 @@ class Kernel:
     ) -> Run | None:
         """What launches such a call, if that is known. Cheap."""
         path = self._paths.get(tuple(map(type, args)))
-        return None if path is None else self._runs.get(path.key(args, device, grid, options))
+        if path is None:
+            return None
+        key = path.key(args, device, grid, options)
+        variant = self._used.get(key)
+        return self._runs.get(key) if variant is not None and variant.is_current() else None
 
     def _prepare(
         self, args: tuple[Any, ...], device: Device, grid: Grid | None, options: KernelOptions
@@ -229,14 +235,16 @@ class Kernel:
         loaded = variant.function.load(device)
         types = tuple(map(type, args))
         slots = flat_slots(self.name, parameters, specs, args)
-        run = write_run(self.name, types, slots, loaded, blocks, variant.checks)
+        run = write_run(self.name, types, slots, loaded, blocks, variant.checks, variant.captures)
         path = self._paths.get(types)
         if path is None:
             path = write_call_path(self.name, types, self._constants, self._runs.get)
             self._paths[types] = path
         if len(self._runs) >= MAX_RUNS:
             self._runs.clear()
-        self._runs[path.key(args, device, grid, options)] = run
+            self._used.clear()
+        key = path.key(args, device, grid, options)
+        self._runs[key], self._used[key] = run, variant
 
     def _variant(self, specs: tuple[ParameterSpec, ...], device: Device, options: KernelOptions) -> Variant:
         from ._variant import compile_variant, spec_key, target_of

@@ -48,5 +48,10 @@ class SingleFlight(Generic[ValueT]):
                 del self._making[key]
             mine.set()
 
+    def forget(self, key: Hashable) -> None:
+        """Make the value anew when it is next asked for."""
+        with self._lock:
+            self._values.pop(key, None)
+
     def __len__(self) -> int:
         return len(self._values)

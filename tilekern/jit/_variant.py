@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cuda_async import Module
 from cuda_async.driver import HostImage
 
-from ..frontend import ConstantSpec, FunctionSource, LaunchCheck, ParameterSpec, Program, translate
+from ..frontend import Capture, ConstantSpec, FunctionSource, LaunchCheck, ParameterSpec, Program, translate
 from ..ir import Function, PointerType, TileType
 from ..passes import ORDER, PIPELINE, run_passes
 from ._written import constant_key
@@ -41,12 +41,18 @@ class Variant:
         checks: what every launch must satisfy.
         specs: what it was compiled for.
         target: "host" or an architecture.
+        captures: what is compiled in of the program around the kernel.
     """
 
     function: DeviceFunction
     checks: tuple[LaunchCheck, ...]
     specs: tuple[ParameterSpec, ...]
     target: str
+    captures: tuple[Capture, ...]
+
+    def is_current(self) -> bool:
+        """True while what was captured is what it was."""
+        return all(capture.holds() for capture in self.captures)
 
 
 def build_program(
@@ -80,7 +86,7 @@ def compile_variant(
     else:
         module = Module.from_cubin(_cubin(program.function, options, target, disk_cache), name=name)
     function = module.function(name, signature=_signature(program.function))
-    return Variant(function, program.checks, specs, target)
+    return Variant(function, program.checks, specs, target, program.captures)
 
 
 def _signature(function: Function) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from cuda_async.ops._unprepared import UNPREPARED
 if TYPE_CHECKING:
     from cuda_async.ops import LoadedFunction
 
-    from ..frontend import LaunchCheck
+    from ..frontend import Capture, LaunchCheck
     from ._grid import Grid
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
 
 # Any: arguments are whatever a kernel takes
 Run = Callable[..., Any]
+"""(ctx, *args) -> UNPREPARED where what is compiled in has changed."""
 
 
 class CallPath(NamedTuple):
@@ -69,7 +70,7 @@ def launch(args, ctx, grid, options):
     device = ctx.device
     run = find(({"".join(f"{p}, " for p in parts)}device, grid, options))
     if run is None: return UNPREPARED
-    run(ctx, {arguments})
+    if run(ctx, {arguments}) is UNPREPARED: return UNPREPARED
     return ({"".join(f"{o}, " for o in outputs)})
 """
     names: dict[str, Any] = {"find": find, "UNPREPARED": UNPREPARED, "constant_key": constant_key}
@@ -137,10 +138,12 @@ def write_run(
     loaded: LoadedFunction,
     grid: Grid,
     checks: Sequence[LaunchCheck],
+    captures: Sequence[Capture],
 ) -> Run:
     """Write the function (ctx, *args) that launches calls of one key.
 
-    Checks of what belongs to the key are made now; those of scalars, on every launch.
+    It launches nothing when a capture does not hold any more. Checks of what belongs to the key are made
+    now; those of scalars, on every launch.
 
     Raises:
         LaunchError: a check of what belongs to the key does not hold.
@@ -174,13 +177,37 @@ def write_run(
             values.append(f"convert{position}({a})")
     flat = f"({''.join(f'{v}, ' for v in values)})"
     arguments = "".join(f", a{i}" for i in range(len(types)))
-    if varying:
-        body = f"values = {flat}; run_checks(values); loaded.launch(values, ctx, config)"
-    else:
-        body = f"loaded.launch({flat}, ctx, config)"
-    exec(compile(f"def run(ctx{arguments}): {body}", f"<launch of {name}>", "exec"), names)
+    changed = _written_captures(captures, names)
+    source = f"""
+def run(ctx{arguments}):
+    {changed}
+    {f"values = {flat}; run_checks(values)" if varying else ""}
+    loaded.launch({"values" if varying else flat}, ctx, config)
+"""
+    exec(compile(source, f"<launch of {name}>", "exec"), names)
     run: Run = names["run"]
     return run
+
+
+def _written_captures(captures: Sequence[Capture], names: dict[str, Any]) -> str:
+    """A statement that leaves `run` when a capture does not hold; most are found to by `is`."""
+    tests = []
+    for i, capture in enumerate(captures):
+        names[f"holds{i}"] = capture.holds
+        if not capture.is_by_identity:
+            tests.append(f"holds{i}()")
+            continue
+        names[f"owner{i}"], names[f"value{i}"] = capture.owner, capture.value
+        read = {"global": f"[{capture.name!r}]", "cell": ".cell_contents"}.get(
+            capture.kind, f".{capture.name}"
+        )
+        tests.append(f"(owner{i}{read} is value{i} or holds{i}())")
+    if not tests:
+        return ""
+    names["UNPREPARED"] = UNPREPARED
+    return f"""try:
+        if not ({" and ".join(tests)}): return UNPREPARED
+    except Exception: return UNPREPARED"""
 
 
 def run_checks(name: str, checks: Sequence[LaunchCheck], values: Sequence[Any], grid: Grid) -> None:
