@@ -19,7 +19,9 @@ from ._values import (
     BoundMethod,
     InnerFunction,
     Loose,
+    OwnedTileValue,
     RangeValue,
+    TensorValue,
     describe,
     is_loose,
     is_scalar,
@@ -62,12 +64,32 @@ def call(t: Translator, function: object, args: tuple[object, ...], kwargs: dict
     special = _SPECIAL.get(function) if isinstance(function, type | types.BuiltinFunctionType) else None
     if special is not None:
         return special(t, function, args, kwargs)
+    if _is_numpys(function) and any(is_tile(v) for v in leaves((args, tuple(kwargs.values())))):
+        name = getattr(function, "__name__", str(function))
+        has_ours = getattr(language, _OURS.get(name, name), None) in HANDLERS
+        raise t.wrong_type(
+            f"np.{name} computes arrays on the host, not tiles; "
+            + (
+                f"use tk.{_OURS.get(name, name)}"
+                if has_ours
+                else "docs/language.md lists what there is for tiles"
+            )
+        )
     if isinstance(function, types.FunctionType):
         t.captures.from_attribute(function, "__code__")
         return _inline(t, source_of(function), None, args, kwargs)
     if isinstance(function, types.MethodType):
         return call(t, function.__func__, (function.__self__, *args), kwargs)
     return _compile_time(t, function, args, kwargs)
+
+
+def _is_numpys(function: object) -> bool:
+    module = getattr(function, "__module__", None) or getattr(type(function), "__module__", None) or ""
+    return module.partition(".")[0] == "numpy" and not isinstance(function, type)
+
+
+_OURS = {"power": "pow", "multiply": "mul", "subtract": "sub", "divide": "truediv", "true_divide": "truediv"}
+"""Functions that NumPy calls otherwise."""
 
 
 def _compile_time(
@@ -197,7 +219,16 @@ def _convert(t: Translator, function: object, args: tuple[object, ...], kwargs: 
 
 
 def _print(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-    raise t.syntax("kernels cannot print")
+    raise t.syntax(
+        "kernels cannot print; store the value in an output, copy that to the host (to_host) and print it there"
+    )
+
+
+def _len(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    if len(args) == 1 and (is_tile(args[0]) or isinstance(args[0], TensorValue | OwnedTileValue)):
+        name = getattr(args[0], "name", "") or "x"
+        raise t.wrong_type(f"{describe(args[0])} has no len; use {name}.shape[0]")
+    return _by_python(t, function, args, kwargs)
 
 
 _Special = Callable[["Translator", object, tuple[object, ...], dict[str, object]], object]
@@ -210,6 +241,7 @@ _SPECIAL: Mapping[object, _Special] = {
     float: _convert,
     bool: _convert,
     print: _print,
+    len: _len,
 }
 
 

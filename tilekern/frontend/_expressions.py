@@ -10,7 +10,7 @@ from ._attributes import attribute
 from ._branches import choose
 from ._calls import call
 from ._operators import binary, compare, truth, unary
-from ._values import describe, is_tile
+from ._values import OwnedTileValue, TensorValue, describe, is_tile
 from .operations import index_tile
 
 if TYPE_CHECKING:
@@ -174,6 +174,15 @@ def _subscript(t: Translator, frame: Frame, node: ast.Subscript) -> object:
     t.at(frame, node)
     if is_tile(value):
         return index_tile(t, value, index)
+    if isinstance(value, TensorValue):
+        raise t.wrong_type(
+            f"tensor {value.name} takes no index; use tk.load({value.name}, index, shape), which reads the tile at a "
+            "tile index, or tk.load_like"
+        )
+    if isinstance(value, OwnedTileValue):
+        raise t.wrong_type(
+            f"partition {value.name} takes no index; use {value.name}.load(), this block's tile"
+        )
     if is_tile(index):
         raise t.wrong_type(f"an index into {describe(value)} is known at compile time, got {describe(index)}")
     if not hasattr(type(value), "__getitem__"):

@@ -24,7 +24,7 @@ from ._captures import Captures
 from ._checks import LaunchCheck
 from ._effects import Effects
 from ._frame import Frame
-from ._values import describe
+from ._values import Loose, describe
 
 __all__ = ["MAX_CALL_DEPTH", "Translator"]
 
@@ -129,6 +129,11 @@ class Translator:
         """`value`, a whole number known at compile time."""
         if isinstance(value, np.integer):
             return int(value)
+        if isinstance(value, Loose) and value in self.entry:
+            raise self.wrong_type(
+                f"{what} is known at compile time, and {value.name} is an argument of the launch; declare it "
+                f"{value.name}: tk.Constant[int]"
+            )
         if type(value) is not int:
             raise self.wrong_type(f"{what} is a whole number known at compile time, got {describe(value)}")
         return value

@@ -162,7 +162,9 @@ def describe(value: object) -> str:
         return "a Python float" if tile_type(value).number.is_float else "a Python int"
     if is_tile(value):
         kind = tile_type(value)
-        return f"a {kind.dtype} scalar" if not kind.shape else f"a {kind.dtype} tile of shape {kind.shape}"
+        name = kind.number.name.rstrip("_")
+        article = "an" if name.startswith("int") else "a"
+        return f"{article} {name} {f'tile of shape {kind.shape}' if kind.shape else 'scalar'}"
     if isinstance(value, TensorValue):
         return f"tensor {value.name}"
     if isinstance(value, OwnedTileValue):

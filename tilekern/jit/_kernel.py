@@ -8,6 +8,7 @@ the code is slow and happens in `prepare`, off the event loop.
 
 from __future__ import annotations
 
+import sys
 import threading
 import types
 from typing import TYPE_CHECKING, Any, overload
@@ -18,12 +19,12 @@ from ..errors import KernelArgumentError
 from ._grid import Grid, as_grid, grid_of
 from ._launch import CompileOp, KernelLaunch
 from ._options import KernelOptions
-from ._parameters import Parameter, parameters_of
+from ._parameters import Parameter, names_around, parameters_of
 from ._versions import Versions
 from ._written import CallPath, Run, flat_arguments, run_checks, write_call_path, write_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ..frontend import FunctionSource, ParameterSpec
     from ._disk_cache import DiskCache
@@ -45,7 +46,13 @@ class Kernel:
 
     is_tile_kernel = True
 
-    def __init__(self, function: types.FunctionType, options: KernelOptions) -> None:
+    def __init__(
+        self,
+        function: types.FunctionType,
+        options: KernelOptions,
+        names: Mapping[str, object] | None = None,
+    ) -> None:
+        """`names` are what annotations written as text refer to, besides globals and the closure."""
         if not isinstance(function, types.FunctionType):
             raise TypeError(f"@tk.kernel marks a function, got {type(function).__name__}")
         if function.__name__ == "<lambda>":
@@ -62,6 +69,7 @@ class Kernel:
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
         self._function = function
+        self._names = dict(names or {})
         self._parameters: tuple[Parameter, ...] | None = None
         self._constants: tuple[bool, ...] = ()
         self._source: FunctionSource | None = None
@@ -120,7 +128,7 @@ class Kernel:
 
     def with_options(self, **options: int | None) -> Kernel:
         """The same kernel compiled with some options changed; see `KernelOptions`."""
-        return Kernel(self._function, self.options.updated(options))
+        return Kernel(self._function, self.options.updated(options), self._names)
 
     # -- looking at it
 
@@ -180,7 +188,7 @@ class Kernel:
     # -- from a call to code
 
     def _declare(self) -> tuple[Parameter, ...]:
-        parameters = parameters_of(self._function)
+        parameters = parameters_of(self._function, self._names)
         self._constants = tuple([p.kind == "constant" for p in parameters])
         self._parameters = parameters
         return parameters
@@ -191,6 +199,12 @@ class Kernel:
         """Arguments in the order of the parameters."""
         if len(args) > len(parameters):
             raise KernelArgumentError(f"{self.name} takes {len(parameters)} arguments, got {len(args)}")
+        unknown = set(kwargs) - {p.name for p in parameters}
+        if unknown:
+            raise KernelArgumentError(
+                f"{self.name} has no parameter {', '.join(sorted(unknown))}; it has "
+                f"{', '.join(p.name for p in parameters)}"
+            )
         bound = list(args)
         for position, parameter in enumerate(parameters):
             name = parameter.name
@@ -206,9 +220,6 @@ class Kernel:
                     f"{self.name} takes {len(parameters)} arguments ({', '.join(p.name for p in parameters)}), "
                     f"got no {name}"
                 )
-        unknown = set(kwargs) - {p.name for p in parameters}
-        if unknown:
-            raise KernelArgumentError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
         return tuple(bound)
 
     def _find(
@@ -235,7 +246,16 @@ class Kernel:
         loaded = variant.function.load(device)
         types = tuple(map(type, args))
         slots = flat_slots(self.name, parameters, specs, args)
-        run = write_run(self.name, types, slots, loaded, blocks, variant.checks, variant.captures)
+        run = write_run(
+            self.name,
+            [p.name for p in parameters],
+            types,
+            slots,
+            loaded,
+            blocks,
+            variant.checks,
+            variant.captures,
+        )
         path = self._paths.get(types)
         if path is None:
             path = write_call_path(self.name, types, self._constants, self._runs.get)
@@ -314,5 +334,11 @@ def kernel(
         max_divisibility=max_divisibility,
     )
     if function is not None:
-        return Kernel(function, options)  # type: ignore[arg-type]  # checked there
-    return lambda marked: Kernel(marked, options)  # type: ignore[arg-type]  # checked there
+        names = names_around(function, sys._getframe(1))
+        return Kernel(function, options, names)  # type: ignore[arg-type]  # checked there
+
+    def mark(marked: Callable[..., object]) -> Kernel:
+        names = names_around(marked, sys._getframe(1))
+        return Kernel(marked, options, names)  # type: ignore[arg-type]  # checked there
+
+    return mark

@@ -1,18 +1,22 @@
 """A kernel's parameters as their annotations declare them."""
 
 from __future__ import annotations
+import __future__
 
 import inspect
 import types
 import typing
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..dtypes import DType, bool_
 from ..errors import KernelArgumentError
 from ..language import ConstantMarker, OwnedTile, Tensor
 
-__all__ = ["Parameter", "parameters_of"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Parameter", "names_around", "parameters_of"]
 
 ParameterKind = Literal["any", "tensor", "partition", "scalar", "constant"]
 
@@ -42,20 +46,32 @@ class Parameter:
     has_default: bool = False
 
 
-def parameters_of(function: types.FunctionType) -> tuple[Parameter, ...]:
-    """The parameters of a kernel.
+def names_around(function: object, caller: types.FrameType) -> dict[str, object]:
+    """Local variables of `caller` that the annotations of a function it defines name.
+
+    With `from __future__ import annotations` these are text, and the function's closure has only what its
+    body uses.
+    """
+    if not isinstance(function, types.FunctionType) or caller.f_locals is caller.f_globals:
+        return {}
+    if not function.__code__.co_flags & __future__.annotations.compiler_flag:
+        return {}
+    found = {}
+    for text in function.__annotations__.values():
+        for name in compile(text, "<annotation>", "eval").co_names:
+            if name in caller.f_locals:
+                found[name] = caller.f_locals[name]
+    return found
+
+
+def parameters_of(function: types.FunctionType, names: Mapping[str, object]) -> tuple[Parameter, ...]:
+    """The parameters of a kernel; `names` are what annotations written as text refer to, besides globals.
 
     Raises:
         KernelArgumentError: an annotation that says nothing about kernels, or cannot be evaluated; *args.
     """
     name = function.__name__
-    try:
-        annotations = inspect.get_annotations(function, eval_str=True)
-    except Exception as error:
-        raise KernelArgumentError(
-            f"{name}: its annotations cannot be evaluated ({type(error).__name__}: {error}); use names that are "
-            "visible where the kernel is defined"
-        ) from error
+    annotations = _evaluated(function, names)
     found = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -73,6 +89,29 @@ def parameters_of(function: types.FunctionType) -> tuple[Parameter, ...]:
             )
         )
     return tuple(found)
+
+
+def _evaluated(function: types.FunctionType, names: Mapping[str, object]) -> dict[str, object]:
+    """The annotations, evaluated where they are text."""
+    visible = dict(names)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            visible[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    where = ""
+    try:
+        annotations = dict(inspect.get_annotations(function))
+        for name, annotation in annotations.items():
+            if isinstance(annotation, str):
+                where = f"of {name}, {annotation}, "
+                annotations[name] = eval(annotation, function.__globals__, visible)
+    except Exception as error:
+        raise KernelArgumentError(
+            f"{function.__name__}: the annotation {where}cannot be evaluated ({type(error).__name__}: {error}); import "
+            "what it names at the top of the module, or before the kernel in the function that defines it"
+        ) from error
+    return annotations
 
 
 def _declared(

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cuda_async import Mut, Partition, Read, Tensor
-from cuda_async.errors import LaunchError
+from cuda_async.errors import AliasError, LaunchError
+from cuda_async.ops._launch import check_aliases
 from cuda_async.ops._unprepared import UNPREPARED
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ def flat_arguments(slots: Sequence[Slot], args: Sequence[Any]) -> list[Any]:
 
 def write_run(
     name: str,
+    parameters: Sequence[str],
     types: Sequence[type],
     slots: Sequence[Slot],
     loaded: LoadedFunction,
@@ -157,7 +159,8 @@ def write_run(
         "Read": Read,
         "loaded": loaded,
         "config": (grid, (1, 1, 1), 0),
-        "checks": varying,
+        "AliasError": AliasError,
+        "name_aliases": lambda args: _name_aliases(name, parameters, args),
         "run_checks": lambda values: run_checks(name, varying, values, grid),
     }
     values = []
@@ -182,7 +185,11 @@ def write_run(
 def run(ctx{arguments}):
     {changed}
     {f"values = {flat}; run_checks(values)" if varying else ""}
-    loaded.launch({"values" if varying else flat}, ctx, config)
+    try:
+        loaded.launch({"values" if varying else flat}, ctx, config)
+    except AliasError:
+        name_aliases(({"".join(f"a{i}, " for i in range(len(types)))}))
+        raise
 """
     exec(compile(source, f"<launch of {name}>", "exec"), names)
     run: Run = names["run"]
@@ -208,6 +215,23 @@ def _written_captures(captures: Sequence[Capture], names: dict[str, Any]) -> str
     return f"""try:
         if not ({" and ".join(tests)}): return UNPREPARED
     except Exception: return UNPREPARED"""
+
+
+def _name_aliases(kernel: str, parameters: Sequence[str], args: Sequence[Any]) -> None:
+    """Raise the error for arguments that share memory, with the parameters they are given to."""
+    tensors = [
+        (name, arg if isinstance(arg, Tensor) else arg.tensor, isinstance(arg, Mut | Partition))
+        for name, arg in zip(parameters, args, strict=True)
+        if isinstance(arg, Tensor | Mut | Read | Partition)
+    ]
+    for i, (name, tensor, is_exclusive) in enumerate(tensors):
+        for other, second, is_exclusive_too in tensors[i + 1 :]:
+            what = f"{kernel}, parameters {name} and {other}"
+            if is_exclusive:
+                writes, reads = ([tensor, second], []) if is_exclusive_too else ([tensor], [second])
+                check_aliases(what, writes, reads)
+            elif is_exclusive_too:
+                check_aliases(what, [second], [tensor])
 
 
 def run_checks(name: str, checks: Sequence[LaunchCheck], values: Sequence[Any], grid: Grid) -> None:

@@ -5,6 +5,7 @@ Each kernel has a comment `# error` on the line that must be named; the marked t
 
 import linecache
 
+import numpy as np
 import pytest
 
 import tilekern as tk
@@ -30,6 +31,41 @@ def unknown_name(out, x):
     out.store(undefined_thing)  # error  # noqa: F821
 
 
+@refused("tensor x takes no index; use tk.load(x, index, shape)", "x[tk.bid(0)]")
+def index_into_tensor(out, x):
+    out.store(x[tk.bid(0)])  # error
+
+
+@refused("partition out takes no index; use out.load()", "out[0]")
+def index_into_partition(out, x):
+    out.store(out[0])  # error
+
+
+@refused("np.exp computes arrays on the host, not tiles; use tk.exp", "np.exp(out.load())")
+def numpy_function(out, x):
+    out.store(np.exp(out.load()))  # error
+
+
+@refused("np.multiply computes arrays on the host, not tiles; use tk.mul", "np.multiply(out.load(), 2)")
+def numpy_function_of_another_name(out, x):
+    out.store(np.multiply(out.load(), 2))  # error
+
+
+@refused("np.norm computes arrays on the host", "np.linalg.norm(out.load())")
+def numpy_function_that_is_not_there(out, x):
+    out.store(np.linalg.norm(out.load()))  # error
+
+
+@refused("store the value in an output, copy that to the host (to_host) and print it there", "print(x)")
+def prints(out, x):
+    print(x)  # error
+
+
+@refused("tensor x has no len; use x.shape[0]", "len(x)")
+def len_of_tensor(out, x):
+    out.store(len(x))  # error
+
+
 @refused("'later' is used before it is set", "later")
 def used_before_set(out, x):
     y = later + 1  # error  # noqa: F821, F841
@@ -50,7 +86,7 @@ def set_in_loop_only(out, x):
     out.store(y)  # error
 
 
-@refused("'t' is a f16 tile of shape (4, 8) or a f32 tile of shape (4, 8)", "t")
+@refused("'t' is a float16 tile of shape (4, 8) or a float32 tile of shape (4, 8)", "t")
 def two_types_in_branches(out, x):
     t = out.load()
     if tk.bid(0) > 1:
@@ -106,7 +142,7 @@ def tile_too_big(out, x):
     tk.zeros((8192, 4096), tk.float32)  # error
 
 
-@refused("known at compile time, got a i32 scalar", "tk.zeros((tk.bid(0), 8), tk.float32)")
+@refused("known at compile time, got an int32 scalar", "tk.zeros((tk.bid(0), 8), tk.float32)")
 def shape_not_static(out, x):
     tk.zeros((tk.bid(0), 8), tk.float32)  # error
 
@@ -136,7 +172,7 @@ def negative_tile_index(out, x):
     tk.load(x, (0, -1), (4, 8))  # error
 
 
-@refused("out holds float32, got a f64 tile", "out.store(tk.zeros((4, 8), tk.float64))")
+@refused("out holds float32, got a float64 tile", "out.store(tk.zeros((4, 8), tk.float64))")
 def stored_type_differs(out, x):
     out.store(tk.zeros((4, 8), tk.float64))  # error
 
@@ -207,7 +243,7 @@ def loop_over_tile(out, x):
         pass
 
 
-@refused("'t' is a f16 tile of shape (4, 8) before the loop and a f32 tile", "t")
+@refused("'t' is a float16 tile of shape (4, 8) before the loop and a float32 tile", "t")
 def loop_changes_type(out, x):
     t = tk.zeros((4, 8), tk.float16)
     for _ in range(tk.bid(0)):

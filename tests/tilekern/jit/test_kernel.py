@@ -669,3 +669,27 @@ def test_matmul(dtype, device):
     out = matmul(ca.empty((100, 50), dtype).partition((32, 16)), ca.from_host(a), ca.from_host(b), 16)
     expected = (a.astype("f8") @ b.astype("f8")).astype(dtype)
     assert np.array_equal(out.first().unpartition().to_host().sync(), expected)
+
+
+def test_argument_used_as_a_tile_side_is_named():
+    @tk.kernel
+    def kernel(out: tk.Tile1D, n: int):
+        out.store(tk.zeros((n,), tk.float32))
+
+    with pytest.raises(
+        tk.KernelTypeError, match=r"n is an argument of the launch; declare it n: tk\.Constant\[int\]"
+    ):
+        kernel.ir(tk.meta(8, "f4").partition(4), 4)
+
+
+def test_unknown_keyword_is_named_before_a_missing_argument():
+    with pytest.raises(tk.KernelArgumentError, match="scale has no parameter factor; it has out, x, a"):
+        scale(1, factor=3)
+
+
+def test_alias_error_names_the_parameters(device):
+    x = ca.ones((8,), "f4").sync()
+    with pytest.raises(ca.AliasError, match=r"scale, parameters out and x: the same memory is exclusive"):
+        scale(x.partition(4), x).sync()
+    with pytest.raises(ca.AliasError, match=r"add, parameters out and y: "):
+        add(x.partition(4), ca.ones((8,), "f4"), x).sync()
