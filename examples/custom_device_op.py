@@ -35,7 +35,6 @@ class Saxpy(ca.DeviceOp[ca.Tensor]):
     """
 
     kernel = ca.Module.from_file(PTX_FILE).function("saxpy_f32")
-    ready: set[ca.Device] = set()  # noqa: RUF012 (one for all instances, on purpose)
 
     def __init__(self, a: float, x: ca.Tensor, y: ca.Tensor) -> None:
         for name, operand in (("x", x), ("y", y)):
@@ -47,12 +46,14 @@ class Saxpy(ca.DeviceOp[ca.Tensor]):
 
     def needs_prepare(self, ctx: ca.ExecutionContext) -> bool:
         """Only the first use on a device has something slow to do."""
-        return ctx.device not in self.ready
+        return not self.kernel.is_loaded(ctx.device)
 
     def prepare(self, ctx: ca.ExecutionContext) -> None:
-        """Load the module. Runs on a worker thread where the caller is on an event loop."""
+        """Load the module. Runs on a worker thread where the caller is on an event loop.
+
+        Requests that come in together run it at the same time, so it must be thread-safe; `load` is.
+        """
         self.kernel.load(ctx.device)
-        self.ready.add(ctx.device)
 
     def execute(self, ctx: ca.ExecutionContext) -> ca.Tensor:
         """Enqueue, and return the output at once; the device fills it later.
@@ -63,7 +64,7 @@ class Saxpy(ca.DeviceOp[ca.Tensor]):
         out = ctx.empty(self.x.shape, ca.float32)
         n = out.size
         values = (n, self.a, ctx.read(self.x), ctx.read(self.y), ctx.write(out))
-        self.kernel.enqueue(ctx, grid=(-(-n // BLOCK), 1, 1), block=(BLOCK, 1, 1), values=values)
+        self.kernel.enqueue(ctx, grid=-(-n // BLOCK), block=BLOCK, values=values)
         return out
 
 

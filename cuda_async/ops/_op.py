@@ -45,7 +45,7 @@ class DeviceOp(Generic[T_co]):
     A subclass writes `execute(ctx)`: enqueue on `ctx.stream` and return the output at once, with addresses
     from `ctx.read(tensor)` and `ctx.write(tensor)`. If it has slow host work to do first (compile, load a module,
     stage host memory) it writes `prepare(ctx)` too, which runs on a worker thread when the caller is on an event
-    loop; `needs_prepare(ctx)` may say that it is already done.
+    loop, maybe for several operations at once; `needs_prepare(ctx)` may say that it is already done.
     """
 
     # No __slots__: users subclass this freely, and since 3.12 instances keep their attributes inline anyway.
