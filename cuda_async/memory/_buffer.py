@@ -38,6 +38,8 @@ class Buffer:
     Attributes:
         device: where the memory is.
         owner: what keeps borrowed memory alive; None for memory of the device's own pool.
+        plain_on: the device, while the memory is its own, live and known to nobody else; None otherwise. One look for
+            the fast path of a launch.
         retained_on_use: other libraries know this memory, because it is borrowed or was lent. Submissions keep this
             object alive until the device has passed them, and other buffers may be over the same bytes.
         read_only: the owner does not allow writing.
@@ -51,6 +53,7 @@ class Buffer:
         "device",
         "holders",
         "owner",
+        "plain_on",
         "read_only",
         "retained_on_use",
         "size_bytes",
@@ -75,8 +78,14 @@ class Buffer:
         self.owner = owner
         self.read_only = read_only
         self.retained_on_use = owner is not None
+        self.plain_on = device if owner is None else None
         self.holders: set[int] | None = None
         self._notes = notes
+
+    def note_shared(self) -> None:
+        """Another library knows this memory from now on."""
+        self.retained_on_use = True
+        self.plain_on = None
 
     @property
     def is_freed(self) -> bool:
@@ -104,6 +113,7 @@ class Buffer:
             size_bytes = self.size_bytes if self.owner is None else 0
             notes.append(FreeNote(self.address, size_bytes, self.usage, self.owner))
         self.owner = None
+        self.plain_on = None
         self.address = -1
 
     def __del__(self) -> None:

@@ -11,9 +11,10 @@ sizes only, a signature gives exact types.
 from __future__ import annotations
 
 import ctypes
+import functools
+import math
 import struct
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,15 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..scheduling import Device
+    from ._written import Unpack
 
-__all__ = ["LaunchPlan", "make_plan", "parse_signature", "write_launch", "write_unpack"]
+__all__ = ["ADDRESS", "MUT", "OTHER", "READ", "LaunchPlan", "make_plan", "parse_signature"]
 
 READ, MUT, INT, ADDRESS, OTHER = range(5)
 """What to do with an argument: a tensor to read, a tensor to write, a range-checked int, an int where the kernel is
 known to take an address, anything else (converted)."""
 
-Unpack = Callable[[Any, Any], tuple[Any, Any, Any, Any]]
-LaunchFunction = Callable[[Any, Any, Any], Any]
 Step = tuple[int, float, float, Any, str]
 """(code, low, high, mask or converter, description) of one argument."""
 
@@ -48,9 +48,9 @@ SIGNATURE_SIZES = {
 }
 _UNSIGNED_FORMAT = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _FLOAT_FORMAT = {2: "e", 4: "f", 8: "d"}
-_LARGEST_FLOAT = {2: 65504.0, 4: 3.4028235677973362e38, 8: sys.float_info.max}
+_LARGEST_FLOAT = {2: math.nextafter(65520.0, 0.0), 4: 3.4028235677973362e38, 8: sys.float_info.max}
 """The largest float that still rounds to a finite one of each size."""
-MEMORYVIEW_FORMATS = "BHIQfd"
+_LARGEST_FINITE = {2: 65504.0, 4: 3.4028234663852886e38}
 
 
 def parse_signature(signature: Sequence[str]) -> tuple[str, ...]:
@@ -83,6 +83,13 @@ class LaunchPlan:
         self.steps = steps
         self.has_addresses = any(step[0] == ADDRESS for step in steps)
 
+    @functools.cached_property
+    def unpack(self) -> Unpack:
+        """(args, device) -> (values, outputs, read buffers, written buffers), checked."""
+        from ._written import write_unpack
+
+        return write_unpack(self)
+
     def overflow(self, index: int, value: int) -> OverflowError:
         """The error for an int that does not fit argument `index`."""
         _, low, high, _, name = self.steps[index]
@@ -103,155 +110,6 @@ class LaunchPlan:
                     raise self.overflow(i, value)
                 packed.append(value & extra)
         return packed
-
-
-def write_unpack(plan: LaunchPlan) -> Unpack:
-    """Write the function (args, device) -> (values, outputs, read buffers, written buffers) for these types."""
-    code = _Lines(plan)
-    if plan.steps:
-        code.lines.append(f"{several([f'a{i}' for i in range(len(plan.steps))])} = args")
-    code.check()
-    unpack: Unpack = code.function(
-        "unpack(args, device)",
-        f"return {code.values}, {code.outputs}, {several(code.reads)}, {several(code.writes)}",
-    )
-    return unpack
-
-
-def write_launch(plan: LaunchPlan, types: Sequence[type], names: dict[str, Any]) -> LaunchFunction:
-    """Write the function (args, ctx, config) -> outputs that checks, orders, packs and launches.
-
-    It does what `unpack`, `order_uses` and `Driver.launch` do one after the other, without the tuples and calls
-    between them, which cost as much as the launch itself. Given arguments of other types, or another config than the
-    one checked last, it hands over to `launch_anew`. `names` holds what it refers to: `loaded`, `driver`, `block`,
-    `launch_anew`, `order_read`, `order_write`, `check_aliases`.
-    """
-    code = _Lines(plan)
-    code.names.update(names)
-    for i, cls in enumerate(types):
-        code.names[f"type{i}"] = cls
-    count = len(types)
-    code.lines += [
-        "checked = loaded.checked",
-        f"if config != checked[0] or len(args) != {count}: return launch_anew(args, ctx, config)",
-        *([f"{several([f'a{i}' for i in range(count)])} = args"] if count else []),
-        *(
-            [
-                f"if {' or '.join(f'type(a{i}) is not type{i}' for i in range(count))}: "
-                "return launch_anew(args, ctx, config)"
-            ]
-            if count
-            else []
-        ),
-        "device = ctx.device",
-    ]
-    code.check()
-    pairs = [f"{w} is {o}" for n, w in enumerate(code.writes) for o in (*code.writes[n + 1 :], *code.reads)]
-    if len(code.reads) + len(code.writes) > 1:
-        # Borrowed memory may come in through two buffers.
-        pairs += [f"{w}.retained_on_use" for w in code.writes]
-    if pairs:
-        code.lines.append(f"if {' or '.join(pairs)}: check_aliases(loaded, args, ())")
-    body = ["number = stream._next"]
-    for buffer in code.reads:
-        body += [
-            f"usage = {buffer}.usage",
-            # A write clears read_stream, so a read noted on this stream has waited for the last write.
-            f"if usage.read_stream is stream and not {buffer}.retained_on_use: usage.read_number = number",
-            f"else: order_read(stream, {buffer})",
-        ]
-    for buffer in code.writes:
-        body += [
-            f"usage = {buffer}.usage",
-            f"if usage.write_stream is stream and usage.read_stream is None and not {buffer}.retained_on_use: "
-            "usage.write_number = number",
-            f"else: order_write(stream, {buffer})",
-        ]
-    body += [
-        *_write_arguments(plan, code),
-        "result = (checked[1].get(stream) or loaded.bind_on(stream, checked))()",
-        "if result[0]: driver.launch_failed(result)",
-        "stream._dirty = True",
-        "stream._retained.append(loaded)",
-    ]
-    code.lines += [
-        "stream = ctx.stream",
-        "device._acquire()",
-        "try:",
-        *(f"    {line}" for line in body),
-        "finally: device._release()",
-    ]
-    launch: LaunchFunction = code.function("launch(args, ctx, config)", f"return {code.outputs}")
-    return launch
-
-
-def _write_arguments(plan: LaunchPlan, code: _Lines) -> list[str]:
-    """Lines that write the argument block: item by item where `memoryview` knows the formats, which is faster."""
-    if all(form in MEMORYVIEW_FORMATS for _, form in plan.formats):
-        lines = []
-        for (offset, form), value in zip(plan.formats, code.value_list):
-            code.names[f"items_{form}"] = code.names["block"].words.cast(form)
-            lines.append(f"items_{form}[{offset // struct.calcsize(form)}] = {value}")
-        return lines
-    code.names["buffer"] = code.names["block"].buffer
-    code.names["pack_into"] = plan.struct.pack_into
-    return [f"pack_into(buffer, 0, {', '.join(code.value_list)})"]
-
-
-def several(items: Sequence[str]) -> str:
-    """The source of a tuple."""
-    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-
-
-class _Lines:
-    """The source of a function over arguments of known types."""
-
-    def __init__(self, plan: LaunchPlan) -> None:
-        self.plan = plan
-        self.lines: list[str] = []
-        self.names: dict[str, Any] = {"plan": plan}
-        self.value_list: list[str] = []
-        self.output_list: list[str] = []
-        self.reads: list[str] = []
-        self.writes: list[str] = []
-
-    @property
-    def values(self) -> str:
-        return several(self.value_list)
-
-    @property
-    def outputs(self) -> str:
-        return several(self.output_list)
-
-    def check(self) -> None:
-        """Lines that check each argument `a0`, `a1`, ... and name its value, output and buffer."""
-        for i, (code, low, high, extra, _) in enumerate(self.plan.steps):
-            if code in (READ, MUT):
-                self.lines += [
-                    f"t{i} = a{i}.tensor",
-                    f"b{i} = t{i}._buffer",
-                    f"if b{i}.device is not device or b{i}.address < 0: plan.check_tensor({i}, t{i}, device)",
-                ]
-                self.value_list.append(f"t{i}._address")
-                self.output_list.append(f"t{i}")
-                (self.reads if code == READ else self.writes).append(f"b{i}")
-                continue
-            self.output_list.append(f"a{i}")
-            if code == OTHER:
-                self.names[f"convert{i}"] = extra
-                if high:  # a plain float in range needs no conversion
-                    self.lines.append(f"v{i} = a{i} if {low!r} <= a{i} <= {high!r} else convert{i}(a{i})")
-                else:
-                    self.lines.append(f"v{i} = convert{i}(a{i})")
-                self.value_list.append(f"v{i}")
-            else:
-                self.lines.append(f"if not {low} <= a{i} <= {high}: raise plan.overflow({i}, a{i})")
-                self.value_list.append(f"a{i} & {extra}" if low < 0 else f"a{i}")
-
-    def function(self, signature: str, last: str) -> Any:
-        source = f"def {signature}:\n    " + "\n    ".join([*self.lines, last])
-        exec(compile(source, f"<launch of {self.plan.kernel}>", "exec"), self.names)
-        return self.names[signature.partition("(")[0]]
 
 
 def make_plan(
@@ -402,6 +260,6 @@ def _float_converter(kernel: str, name: str, size: int) -> Any:
     def convert(value: float) -> float:
         if -largest <= value <= largest or value in (float("inf"), float("-inf")) or value != value:
             return value
-        raise OverflowError(f"{kernel}: {name} takes up to {largest:g}, got {value!r}")
+        raise OverflowError(f"{kernel}: {name} takes up to {_LARGEST_FINITE[size]:g}, got {value!r}")
 
     return convert

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from ..errors import ConsumedError, SchedulingError
 from ..scheduling import current_policy
 from ._context import ExecutionContext
-from ._execution import next_stream
+from ._execution import common, next_stream
 from ._op import DeviceOp
 
 if TYPE_CHECKING:
@@ -103,21 +103,16 @@ class Then(_OnSource[U]):
 
     _f: Callable[[Any], DeviceOp[U]]
 
-    @classmethod
-    def _of(cls, source: DeviceOp[T], f: Callable[[T], DeviceOp[U]]) -> Then[U]:
-        self = object.__new__(cls)
-        self._source = source
-        self._f = f
-        return self
-
     def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
         if execution.host_pending and execution.wait_for_host_data(self, value):
             return None
-        op = self._f(value)
-        if isinstance(op, DeviceOp) and not op._consumed:
-            op._consumed = True
-            return op
-        return next_op(op, self._f, "then")
+        return self._checked(self._f(value))
+
+    def _checked(self, result: object) -> DeviceOp[Any]:
+        return next_op(result, self._f, "then")
+
+
+common.then = Then
 
 
 class ThenWithContext(_OnSource[U]):

@@ -17,7 +17,6 @@ from ..memory import (
     fill_pattern,
     install,
 )
-from ._combinators import Then
 from ._context import check_operand
 from ._creation import INLINE_STAGING_BYTES, host_array
 from ._op import DeviceOp
@@ -300,7 +299,7 @@ def to_host(tensor: Tensor) -> DeviceOp[NDArray[Any]]:
 
 def to_host_of(op: DeviceOp[Tensor]) -> DeviceOp[NDArray[Any]]:
     """The operation behind `op.to_host()`."""
-    return Then._of(op._take(), to_host)
+    return op.then(to_host)
 
 
 def astype(tensor: Tensor, dtype: object) -> DeviceOp[Tensor]:
@@ -311,7 +310,7 @@ def astype(tensor: Tensor, dtype: object) -> DeviceOp[Tensor]:
 def astype_of(op: DeviceOp[Tensor], dtype: object) -> DeviceOp[Tensor]:
     """The operation behind `op.astype(dtype)`."""
     kind = as_dtype(dtype)
-    return Then._of(op._take(), lambda tensor: astype(tensor, kind))
+    return op.then(lambda tensor: astype(tensor, kind))
 
 
 def copy(tensor: Tensor) -> DeviceOp[Tensor]:

@@ -9,16 +9,18 @@ device's lock.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..driver import ArgumentBlock
 from ..errors import AliasError, LaunchError
 from ..memory import Mut, Read, Tensor, extent
-from ..scheduling import order_uses
-from ._arguments import ADDRESS, write_unpack
+from ..scheduling import order_read, order_uses, order_write
+from ._arguments import ADDRESS
 from ._context import check_operand
+from ._execution import common
 from ._op import DeviceOp
 from ._unprepared import UNPREPARED
+from ._written import LaunchFunction, write_bound_launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,17 +36,25 @@ __all__ = [
     "Dimensions",
     "Launch",
     "LaunchConfig",
+    "LaunchWithOptions",
     "as_dimensions",
     "check_aliases",
     "check_argument_aliases",
+    "full_dimensions",
     "launch_step_by_step",
 ]
 
+_new = object.__new__
 MAX_STREAMS = 64
 """Streams that the launches of a bound kernel are remembered for."""
 Dimensions = tuple[int, int, int]
-LaunchConfig = tuple[Dimensions, Dimensions, int]
-"""Grid, block, dynamic shared bytes."""
+LaunchConfig = tuple[int | Dimensions, int | Dimensions, int]
+"""Grid, block, dynamic shared bytes. An int stands for one axis: that is how most launches are written."""
+
+
+def full_dimensions(dims: int | Dimensions) -> Dimensions:
+    """(x, y, z) of a config's grid or block."""
+    return (dims, 1, 1) if type(dims) is int else dims  # type: ignore[return-value]
 
 
 def as_dimensions(dims: object, what: str) -> Dimensions:
@@ -140,45 +150,54 @@ def _share_memory(a: Tensor, b: Tensor) -> bool:
 
 
 class Launch(DeviceOp[tuple[Any, ...]]):
-    """A kernel launch. Made by `Function.launch()`; yields its arguments."""
+    """A kernel launch. Made by `Function.launch()` and `BoundLaunch.launch()`; yields its arguments."""
 
     _reports_unprepared = True
-    _cluster: Dimensions | None = None
-    _cooperative = False
-    _uses: Sequence[Read | Mut] = ()
-    _has_options = False
 
     _function: Function
-    _config: LaunchConfig
+    _config: LaunchConfig | None
     _args: tuple[Any, ...]
+    _launch: LaunchFunction
+    _bound_on: Device | None = None
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("launches are made by Function.launch()")
 
-    def _set_options(self, cluster: Dimensions | None, cooperative: bool, uses: Sequence[Read | Mut]) -> None:
-        self._cluster = cluster
-        self._cooperative = cooperative
-        self._uses = uses
-        self._has_options = True
-
     def _arity(self) -> int:
         return len(self._args)
 
-    def needs_prepare(self, ctx: ExecutionContext) -> bool:
-        return ctx.device not in self._function._loaded
+    def _device_hint(self) -> Device | None:
+        return self._bound_on
 
     def prepare(self, ctx: ExecutionContext) -> None:
         self._function.load(ctx.device)
 
     def execute(self, ctx: ExecutionContext) -> Any:
+        return self._launch(self._args, ctx, self._config)
+
+
+common.launch = Launch
+
+
+class LaunchWithOptions(Launch):
+    """A launch that names memory which is no argument, or with clusters, or cooperative."""
+
+    _options: tuple[Sequence[Read | Mut], Dimensions | None, bool]
+
+    @classmethod
+    def _make(
+        cls, uses: Sequence[Read | Mut], cluster: Dimensions | None, cooperative: bool
+    ) -> LaunchWithOptions:
+        self = _new(cls)
+        self._options = (uses, cluster, cooperative)
+        return self
+
+    def execute(self, ctx: ExecutionContext) -> Any:
         loaded = self._function._loaded.get(ctx.device)
         if loaded is None:
             return UNPREPARED
-        if self._has_options:
-            return launch_step_by_step(
-                loaded, self._args, ctx, self._config, self._uses, self._cluster, self._cooperative
-            )
-        return loaded.launch(self._args, ctx, self._config)
+        assert self._config is not None
+        return launch_step_by_step(loaded, self._args, ctx, self._config, *self._options)
 
 
 def launch_step_by_step(
@@ -195,13 +214,13 @@ def launch_step_by_step(
     if config != loaded.checked[0]:
         loaded.check_config(config)
     plan = loaded.plan(tuple(map(type, args)))
-    values, outputs, reads, writes = write_unpack(plan)(args, device)
+    values, outputs, reads, writes = plan.unpack(args, device)
     if uses:
         reads, writes = _add_uses(loaded, uses, reads, writes)
     elif plan.has_addresses:
         _refuse_addresses(plan, args)
     check_argument_aliases(loaded, args, uses)
-    grid, block, shared_bytes = config
+    grid, block, shared_bytes = full_dimensions(config[0]), full_dimensions(config[1]), config[2]
     result: tuple[Any, ...] = outputs
     if 0 in grid:
         return result
@@ -277,84 +296,76 @@ class BoundLaunch:
         block: Dimensions,
         args: tuple[Any, ...],
         shared_bytes: int,
+        outputs: tuple[Any, ...] | None = None,
     ) -> None:
         device = loaded.device
         config = (grid, block, shared_bytes)
         loaded.check_config(config)
         plan = loaded.plan(tuple(map(type, args)))
-        values, outputs, reads, writes = write_unpack(plan)(args, device)
+        values, given, reads, writes = plan.unpack(args, device)
         if plan.has_addresses:
             _refuse_addresses(plan, args)
         check_argument_aliases(loaded, args, ())
-        self.loaded = loaded
-        self.config = config
-        self.arguments = ArgumentBlock(loaded.info.parameters)
-        plan.struct.pack_into(self.arguments.buffer, 0, *values)
-        self.outputs: tuple[Any, ...] = outputs  # the tensors among them stay alive
-        self.reads: tuple[Buffer, ...] = reads
-        self.writes: tuple[Buffer, ...] = writes
-        self.buffers = self.reads + self.writes
-        self.is_empty = 0 in grid
-        self._launches: dict[Stream, Callable[[], tuple[Any, ...]]] = {}
+        arguments = ArgumentBlock(loaded.info.parameters)
+        plan.struct.pack_into(arguments.buffer, 0, *values)
+        self._loaded = loaded
+        self._outputs: tuple[Any, ...] = given if outputs is None else outputs  # keeps the tensors alive
+        launches: dict[Stream, Callable[[], tuple[Any, ...]]] = {}
 
-    is_kernel = True
+        def bind_on(stream: Stream) -> Callable[[], tuple[Any, ...]]:
+            """Lock held: the launch of the packed arguments on `stream`, made once."""
+            if len(launches) >= MAX_STREAMS:
+                launches.clear()
+            launch = loaded.driver.bind_launch(
+                loaded.handle, grid, block, shared_bytes, stream.handle, arguments
+            )
+            launches[stream] = launch
+            return launch
+
+        def refuse_device(other: Device) -> NoReturn:
+            raise LaunchError(f"{loaded.name} was bound on {device}, but this runs on {other}")
+
+        def launch_nothing(_: Any, ctx: ExecutionContext, __: Any) -> tuple[Any, ...]:
+            if ctx.device is not device:
+                refuse_device(ctx.device)
+            for buffer in (*reads, *writes):
+                buffer.check_usable()
+            return yielded
+
+        yielded = self._outputs
+        self._launch: LaunchFunction = (
+            launch_nothing
+            if 0 in grid
+            else write_bound_launch(
+                loaded.name,
+                reads,
+                writes,
+                {
+                    "own_device": device,
+                    "loaded": loaded,
+                    "driver": loaded.driver,
+                    "outputs": self._outputs,
+                    "launches": launches,
+                    "bind_on": bind_on,
+                    "refuse_device": refuse_device,
+                    "order_read": order_read,
+                    "order_write": order_write,
+                },
+            )
+        )
 
     @property
     def name(self) -> str:
         """The kernel's name."""
-        return self.loaded.name
-
-    def enqueue(self, stream: Stream) -> None:
-        """Lock held, ordered: launch on `stream`."""
-        launch = self._launches.get(stream)
-        if launch is None:
-            loaded = self.loaded
-            grid, block, shared_bytes = self.config
-            launch = loaded.driver.bind_launch(
-                loaded.handle, grid, block, shared_bytes, stream.handle, self.arguments
-            )
-            if len(self._launches) >= MAX_STREAMS:
-                self._launches.clear()
-            self._launches[stream] = launch
-        result = launch()
-        if result[0]:
-            self.loaded.driver.launch_failed(result)
-        stream._retained.append(self)
+        return self._loaded.name
 
     def launch(self) -> DeviceOp[tuple[Any, ...]]:
         """An operation that launches it; yields the arguments, as `Function.launch` does."""
-        return _BoundLaunchOp(self)
-
-
-class _BoundLaunchOp(DeviceOp[tuple[Any, ...]]):
-    _reports_unprepared = True  # it never is
-
-    def __init__(self, bound: BoundLaunch) -> None:
-        self._bound = bound
-
-    def _arity(self) -> int:
-        return len(self._bound.outputs)
-
-    def _device_hint(self) -> Device:
-        return self._bound.loaded.device
-
-    def execute(self, ctx: ExecutionContext) -> tuple[Any, ...]:
-        bound = self._bound
-        device = ctx.device
-        if bound.loaded.device is not device:
-            raise LaunchError(
-                f"{bound.loaded.name} was bound on {bound.loaded.device}, but this runs on {device}"
-            )
-        for buffer in bound.buffers:
-            if buffer.address < 0:
-                buffer.check_usable()
-        if bound.is_empty:
-            return bound.outputs
-        stream = ctx.stream
-        device._acquire()
-        try:
-            order_uses(stream, bound.reads, bound.writes)
-            bound.enqueue(stream)
-        finally:
-            device._release()
-        return bound.outputs
+        op = _new(Launch)
+        op._consumed = False
+        op._function = self._loaded.function
+        op._config = None
+        op._args = self._outputs
+        op._launch = self._launch
+        op._bound_on = self._loaded.device
+        return op

@@ -12,17 +12,21 @@ from ..driver import ArgumentBlock, FunctionHandle, FunctionInfo, HostImage, Mod
 from ..errors import CompileError, LaunchError
 from ..memory import Mut, Read, Tensor
 from ..scheduling import order_read, order_write
-from ._arguments import LaunchFunction, LaunchPlan, make_plan, parse_signature, write_launch
+from ._arguments import LaunchPlan, make_plan, parse_signature
 from ._context import check_operand
 from ._launch import (
     MAX_STREAMS,
     BoundLaunch,
     Launch,
     LaunchConfig,
+    LaunchWithOptions,
     as_dimensions,
     check_argument_aliases,
+    full_dimensions,
     launch_step_by_step,
 )
+from ._unprepared import UNPREPARED
+from ._written import LaunchFunction, write_launch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -252,8 +256,8 @@ class LoadedFunction:
     def __init__(
         self, function: Function, device: Device, handle: FunctionHandle, info: FunctionInfo, driver: Driver
     ) -> None:
+        self.function = function
         self.name = function.name
-        self.module = function.module
         self.handle = handle
         self.info = info
         self.device = device
@@ -286,12 +290,12 @@ class LoadedFunction:
             self.check_config(config)
         types = tuple(map(type, args))
         plan = self.plan(types)
-        if plan.has_addresses or 0 in config[0]:
+        if plan.has_addresses or 0 in full_dimensions(config[0]):
             return launch_step_by_step(self, args, ctx, config)
         launch = self.launchers.get(types)
         if launch is None:
             launch = self.launchers[types] = self._write_launch(plan, types)
-        self.launch = launch
+        self.launch = self.function._launch = launch
         outputs: tuple[Any, ...] = launch(args, ctx, config)
         return outputs
 
@@ -300,7 +304,8 @@ class LoadedFunction:
             plan,
             types,
             {
-                "launch_anew": self.launch_anew,
+                "launch_anew": self.function._launch_anywhere,
+                "own_device": self.device,
                 "loaded": self,
                 "driver": self.driver,
                 "block": self.block,
@@ -316,7 +321,7 @@ class LoadedFunction:
         Raises:
             LaunchError: with the value asked for and the limit; nothing was enqueued.
         """
-        grid, block, shared_bytes = config
+        grid, block, shared_bytes = full_dimensions(config[0]), full_dimensions(config[1]), config[2]
         limits = self.device.limits
         for axis, size, limit in zip("xyz", grid, limits.max_grid):
             if not 0 <= size <= limit:
@@ -366,7 +371,7 @@ class LoadedFunction:
         assert config is not None
         if len(launches) >= MAX_STREAMS:
             launches.clear()
-        grid, block, shared_bytes = config
+        grid, block, shared_bytes = full_dimensions(config[0]), full_dimensions(config[1]), config[2]
         launch = self.driver.bind_launch(self.handle, grid, block, shared_bytes, stream.handle, self.block)
         launches[stream] = launch
         return launch
@@ -385,10 +390,12 @@ class Function:
         self.name = name
         self._signature = signature
         self._loaded = {}
+        self._launch = None
         return self
 
     module: Module
     name: str
+    _launch: LaunchFunction | None  # the written-out launch that was used last
     _signature: tuple[str, ...] | None
     _loaded: dict[Device, LoadedFunction]
 
@@ -416,17 +423,29 @@ class Function:
             OverflowError: (when it runs) an int that does not fit its parameter.
             AliasError: the same memory exclusively and once more. ContextError: a tensor on another device.
         """
-        op = _new(Launch)
+        if uses or cluster is not None or cooperative:
+            op: Launch = LaunchWithOptions._make(
+                uses, None if cluster is None else as_dimensions(cluster, "cluster"), cooperative
+            )
+        else:
+            op = _new(Launch)
+        op._consumed = False
         op._function = self
         op._config = (
-            (grid, 1, 1) if type(grid) is int else as_dimensions(grid, "grid"),
-            (block, 1, 1) if type(block) is int else as_dimensions(block, "block"),
+            grid if type(grid) is int else as_dimensions(grid, "grid"),
+            block if type(block) is int else as_dimensions(block, "block"),
             shared_mem_bytes,
         )
         op._args = args
-        if uses or cluster is not None or cooperative:
-            op._set_options(None if cluster is None else as_dimensions(cluster, "cluster"), cooperative, uses)
+        op._launch = self._launch or self._launch_anywhere
         return op
+
+    def _launch_anywhere(self, args: tuple[Any, ...], ctx: ExecutionContext, config: LaunchConfig) -> Any:
+        """Launch on whatever device; UNPREPARED where the kernel is not loaded yet."""
+        loaded = self._loaded.get(ctx.device)
+        if loaded is None:
+            return UNPREPARED
+        return loaded.launch_anew(args, ctx, config)
 
     def bind(
         self,

@@ -174,6 +174,7 @@ class DeviceOp(Generic[T_co]):
             self._take()
         self._consumed = True
         op = _new(_combinators.Then)
+        op._consumed = False  # read sooner from the instance than from the class
         op._source = self
         op._f = f
         return op

@@ -104,7 +104,7 @@ def lend(device: Device, buffer: Buffer, holder: int, stream: int | None) -> Non
         if buffer.holders is None:
             buffer.holders = set()
         buffer.holders.add(holder)
-        buffer.retained_on_use = True
+        buffer.note_shared()
         device._outside.add(buffer)
 
 
@@ -196,7 +196,7 @@ def lend_to_anyone(device: Device, buffer: Buffer) -> int | None:
         _note_lent(usage, LEGACY_STREAM, ALWAYS_THERE)
         for address, keeper in streams.items():
             _note_lent(usage, address, keeper)
-        buffer.retained_on_use = True
+        buffer.note_shared()
         device._outside.add(buffer)
         writer: Stream | None = usage.write_stream
         if writer is None or writer._closed or writer._done >= usage.write_number:

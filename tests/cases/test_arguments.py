@@ -175,11 +175,25 @@ async def test_python_number_arrives(device, kind, value, expected):
     assert await stored(store_kernel(kind), value, len(expected)) == expected
 
 
+async def test_numbers_of_one_type_take_turns(device):
+    """A launch that was written for a type before still converts, or refuses, what does not pack as it is."""
+    integers, floats = store_kernel("s32"), store_kernel("f32")
+    for value in (7, -7, 2**32 - 1, 7, -(2**31)):
+        assert await stored(integers, value, 4) == (value % 2**32).to_bytes(4, "little")
+        with pytest.raises(OverflowError, match="takes -2147483648 to 4294967295"):
+            await stored(integers, 2**32, 4)
+    for value in (1.5, math.inf, 3.4028234663852886e38, -1.5):
+        assert await stored(floats, value, 4) == struct.pack("<f", value)
+        with pytest.raises(OverflowError, match="takes up to 3.40282e"):
+            await stored(floats, 1e39, 4)
+
+
 async def test_half_precision_from_a_float(device):
     """Case C21: a signature says that 16 bits are a float."""
     assert await stored(store_kernel("b16", "f16"), 0.1, 2) == np.float16(0.1).tobytes()
     with pytest.raises(OverflowError, match=r"value.*65504"):
         await stored(store_kernel("b16", "f16"), 65520.0, 2)
+    assert await stored(store_kernel("b16", "f16"), 65519.9, 2) == np.float16(65504).tobytes()
 
 
 WRONG_SIZES = [

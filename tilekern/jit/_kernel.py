@@ -122,9 +122,8 @@ class Kernel:
         variant = self._variant(specs, device, self.options)
         values = flat_arguments(flat_slots(self.name, parameters, specs, bound), bound)
         run_checks(self.name, variant.checks, values, blocks)
-        launch = variant.function.bind(blocks, (1, 1, 1), *values, device=device)
-        launch.outputs = tuple([a.tensor if isinstance(a, Mut | Read) else a for a in bound])
-        return launch
+        outputs = tuple([a.tensor if isinstance(a, Mut | Read) else a for a in bound])
+        return BoundLaunch(variant.function.load(device), blocks, (1, 1, 1), tuple(values), 0, outputs)
 
     def with_options(self, **options: int | None) -> Kernel:
         """The same kernel compiled with some options changed; see `KernelOptions`."""

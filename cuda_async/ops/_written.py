@@ -1,0 +1,252 @@
+"""Launch functions written out as straight-line code for the Python types of their arguments.
+
+Checking, ordering, packing and launching are a few operations per argument. Done by loops over plans, the tuples and
+calls between them cost as much as the launch itself; so the source of a function is written for each tuple of argument
+types, and compiled once.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ._arguments import MUT, OTHER, READ
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import CodeType
+
+    from ..memory import Buffer
+    from ._arguments import LaunchPlan
+
+__all__ = ["LaunchFunction", "Unpack", "write_bound_launch", "write_launch", "write_unpack"]
+
+Unpack = Callable[[Any, Any], tuple[Any, Any, Any, Any]]
+"""(args, device) -> (values, outputs, read buffers, written buffers)."""
+LaunchFunction = Callable[[Any, Any, Any], Any]
+"""(args, ctx, config) -> outputs, or UNPREPARED."""
+
+
+def write_unpack(plan: LaunchPlan) -> Unpack:
+    """Write the function that checks arguments of the plan's types and takes them apart."""
+    code = _Lines(plan)
+    if plan.steps:
+        code.lines.append(f"{several([f'a{i}' for i in range(len(plan.steps))])} = args")
+    code.check()
+    code.lines.append(f"return {code.values}, {code.outputs}, {several(code.reads)}, {several(code.writes)}")
+    unpack: Unpack = written_function(
+        "unpack(args, device)", code.lines, code.names, f"launch of {plan.kernel}"
+    )
+    return unpack
+
+
+def write_launch(plan: LaunchPlan, types: Sequence[type], names: dict[str, Any]) -> LaunchFunction:
+    """Write the function that checks, orders, packs and launches arguments of `types`.
+
+    Given arguments of other types, another device, or another config than the one checked last, it hands over to
+    `launch_anew`. There are two of them: a quick one for memory that nobody else knows and numbers that pack as they
+    are, and a careful one, which takes over before anything is noted. `names` holds what they refer to: `own_device`,
+    `loaded`, `driver`, `block`, `launch_anew`, `order_read`, `order_write`, `check_aliases`.
+    """
+    names = {**names, "pack_errors": (struct.error, OverflowError)}
+    careful = _write_launch(plan, types, names, is_quick=False)
+    return _write_launch(plan, types, {**names, "launch_with_care": careful}, is_quick=True)
+
+
+def _write_launch(
+    plan: LaunchPlan, types: Sequence[type], names: dict[str, Any], *, is_quick: bool
+) -> LaunchFunction:
+    code = _Lines(plan)
+    code.names.update(names)
+    for i, cls in enumerate(types):
+        code.names[f"type{i}"] = cls
+    count = len(types)
+    others = "".join(f" or type(a{i}) is not type{i}" for i in range(count))
+    code.lines += [
+        "device = ctx.device",
+        "checked = loaded.checked",
+        f"if config != checked[0] or device is not own_device or len(args) != {count}: "
+        "return launch_anew(args, ctx, config)",
+    ]
+    if count:
+        code.lines += [
+            f"{several([f'a{i}' for i in range(count)])} = args",
+            f"if {others.removeprefix(' or ')}: return launch_anew(args, ctx, config)",
+        ]
+    code.check(is_quick=is_quick)
+    pairs = [f"{w} is {o}" for n, w in enumerate(code.writes) for o in (*code.writes[n + 1 :], *code.reads)]
+    code.names["buffer"] = code.names["block"].buffer
+    code.names["pack_into"] = plan.struct.pack_into
+    pack = [f"pack_into(buffer, 0, {', '.join(code.value_list)})"] if count else []
+    start = "result = (checked[1].get(stream) or loaded.bind_on(stream, checked))()"
+    result = f"return {code.outputs}"
+    if is_quick:
+        enqueue = [*pack, *_order_lines(code.reads, code.writes, is_plain=True), start]
+        plain = [f"{b}.plain_on is device" for b in (*code.reads, *code.writes)]
+        plain += [pair.replace(" is ", " is not ") for pair in pairs]
+        lines = [*_enqueue_lines(enqueue), result]
+        if plain:
+            lines = [f"if {' and '.join(plain)}:", *(f"    {line}" for line in lines)]
+        # Nothing but packing raises pack_errors.
+        code.lines += [
+            *_under_lock(lines, "except pack_errors: pass"),
+            "return launch_with_care(args, ctx, config)",
+        ]
+    else:
+        if len(code.reads) + len(code.writes) > 1:
+            # Borrowed memory may come in through two buffers.
+            pairs += [f"{w}.retained_on_use" for w in code.writes]
+        if pairs:
+            code.lines.append(f"if {' or '.join(pairs)}: check_aliases(loaded, args, ())")
+        enqueue = [*_order_lines(code.reads, code.writes), *pack, start]
+        code.lines += [*_under_lock(_enqueue_lines(enqueue)), result]
+    launch: LaunchFunction = written_function(
+        "launch(args, ctx, config)", code.lines, code.names, f"launch of {plan.kernel}"
+    )
+    return launch
+
+
+def write_bound_launch(
+    kernel: str, reads: Sequence[Buffer], writes: Sequence[Buffer], names: dict[str, Any]
+) -> LaunchFunction:
+    """Write the function that launches packed arguments over these buffers.
+
+    `names` holds what it refers to: `own_device`, `loaded`, `driver`, `outputs`, `launches`, `bind_on`,
+    `refuse_device`, `order_read`, `order_write`.
+    """
+    read_names = [f"r{i}" for i in range(len(reads))]
+    write_names = [f"w{i}" for i in range(len(writes))]
+    names = {**names, **dict(zip(read_names, reads)), **dict(zip(write_names, writes))}
+    lines = [
+        "device = ctx.device",
+        "if device is not own_device: refuse_device(device)",
+        *(f"if {name}.address < 0: {name}.check_usable()" for name in (*read_names, *write_names)),
+        *_under_lock(
+            _enqueue_lines(
+                [
+                    *_order_lines(read_names, write_names),
+                    "result = (launches.get(stream) or bind_on(stream))()",
+                ]
+            )
+        ),
+        "return outputs",
+    ]
+    launch: LaunchFunction = written_function(
+        "launch(args, ctx, config)", lines, names, f"bound launch of {kernel}"
+    )
+    return launch
+
+
+def _under_lock(body: Sequence[str], *clauses: str) -> list[str]:
+    return [
+        "stream = ctx.stream",
+        "device._acquire()",
+        "try:",
+        *(f"    {line}" for line in body),
+        *clauses,
+        "finally: device._release()",
+    ]
+
+
+def _enqueue_lines(enqueue: Sequence[str]) -> list[str]:
+    """Lines that enqueue a kernel, giving `result`, and note that it was."""
+    return [
+        *enqueue,
+        "if result[0]: driver.launch_failed(result)",
+        "stream._dirty = True",
+        "stream._retained.append(loaded)",
+    ]
+
+
+def _order_lines(reads: Sequence[str], writes: Sequence[str], *, is_plain: bool = False) -> list[str]:
+    """`order_uses`, with the case of one stream written out."""
+    lines = ["number = stream._next"] if reads or writes else []
+    for buffer in reads:
+        alone = "" if is_plain else f" and not {buffer}.retained_on_use"
+        lines += [
+            f"usage = {buffer}.usage",
+            # A write clears read_stream, so a read noted on this stream has waited for the last write.
+            f"if usage.read_stream is stream{alone}: usage.read_number = number",
+            f"else: order_read(stream, {buffer})",
+        ]
+    for buffer in writes:
+        alone = "" if is_plain else f" and not {buffer}.retained_on_use"
+        lines += [
+            f"usage = {buffer}.usage",
+            f"if usage.write_stream is stream and usage.read_stream is None{alone}: usage.write_number = number",
+            f"else: order_write(stream, {buffer})",
+        ]
+    return lines
+
+
+def several(items: Sequence[str]) -> str:
+    """The source of a tuple."""
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+
+class _Lines:
+    """The source of a function over arguments of known types."""
+
+    def __init__(self, plan: LaunchPlan) -> None:
+        self.plan = plan
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {"plan": plan}
+        self.value_list: list[str] = []
+        self.output_list: list[str] = []
+        self.reads: list[str] = []
+        self.writes: list[str] = []
+
+    @property
+    def values(self) -> str:
+        return several(self.value_list)
+
+    @property
+    def outputs(self) -> str:
+        return several(self.output_list)
+
+    def check(self, *, is_quick: bool = False) -> None:
+        """Lines that check each argument `a0`, `a1`, ... and name its value, output and buffer.
+
+        The quick ones leave out what is seen while packing, or is asked of the buffers.
+        """
+        for i, (code, low, high, extra, _) in enumerate(self.plan.steps):
+            if code in (READ, MUT):
+                self.lines += [f"t{i} = a{i}.tensor", f"b{i} = t{i}._buffer"]
+                if not is_quick:
+                    self.lines.append(
+                        f"if b{i}.device is not device or b{i}.address < 0: plan.check_tensor({i}, t{i}, device)"
+                    )
+                self.value_list.append(f"t{i}._address")
+                self.output_list.append(f"t{i}")
+                (self.reads if code == READ else self.writes).append(f"b{i}")
+                continue
+            self.output_list.append(f"a{i}")
+            if code == OTHER:
+                if is_quick and high:  # packing refuses a float that is too large
+                    self.value_list.append(f"a{i}")
+                    continue
+                self.names[f"convert{i}"] = extra
+                if high:  # a plain float in range needs no conversion
+                    self.lines.append(f"v{i} = a{i} if {low!r} <= a{i} <= {high!r} else convert{i}(a{i})")
+                else:
+                    self.lines.append(f"v{i} = convert{i}(a{i})")
+                self.value_list.append(f"v{i}")
+            elif is_quick and high == extra:  # packing refuses a negative number, or one that is too large
+                self.value_list.append(f"a{i}")
+            else:
+                self.lines.append(f"if not {low} <= a{i} <= {high}: raise plan.overflow({i}, a{i})")
+                self.value_list.append(f"a{i} & {extra}" if low < 0 else f"a{i}")
+
+
+@functools.lru_cache(512)
+def _compiled(source: str, place: str) -> CodeType:
+    return compile(source, place, "exec")
+
+
+def written_function(signature: str, lines: Sequence[str], names: dict[str, Any], what: str) -> Any:
+    """The function with these lines as its body. Equal sources are compiled once."""
+    source = f"def {signature}:\n    " + "\n    ".join(lines)
+    exec(_compiled(source, f"<{what}>"), names)
+    return names.pop(signature.partition("(")[0])  # or it would refer to itself
