@@ -63,8 +63,16 @@ class _OnTensor(DeviceOp[Any]):
     def _device_hint(self) -> Device | None:
         return self._tensor.device
 
+    def _new_bytes(self) -> int:
+        """Size of the tensor it makes."""
+        return 0
+
     def needs_prepare(self, ctx: ExecutionContext) -> bool:
-        return False
+        return ctx.device._would_map(self._new_bytes())
+
+    def prepare(self, ctx: ExecutionContext) -> None:
+        if ctx.device._would_map(self._new_bytes()):
+            ctx.device._map_ahead(self._new_bytes(), ctx.stream)
 
 
 class ToHost(_OnTensor):
@@ -192,6 +200,9 @@ class Upload(DeviceOp[Tensor]):
 class Copy(_OnTensor):
     """`copy(tensor)`."""
 
+    def _new_bytes(self) -> int:
+        return self._tensor.nbytes
+
     def execute(self, ctx: ExecutionContext) -> Tensor:
         tensor = self._tensor
         buffer = check_operand(tensor, ctx.device, "the tensor to copy")
@@ -237,12 +248,18 @@ class AsType(_OnTensor):
         self._dtype = dtype
         self._ready: Device | None = None
 
+    def _new_bytes(self) -> int:
+        return self._tensor.size * self._dtype.itemsize
+
     def needs_prepare(self, ctx: ExecutionContext) -> bool:
-        return self._dtype != self._tensor.dtype and self._ready is not ctx.device
+        converts = self._dtype != self._tensor.dtype and self._ready is not ctx.device
+        return converts or super().needs_prepare(ctx)
 
     def prepare(self, ctx: ExecutionContext) -> None:
-        ctx.driver.convert_prepare(self._dtype, self._tensor.dtype)
-        self._ready = ctx.device
+        super().prepare(ctx)
+        if self._dtype != self._tensor.dtype:
+            ctx.driver.convert_prepare(self._dtype, self._tensor.dtype)
+            self._ready = ctx.device
 
     def execute(self, ctx: ExecutionContext) -> Tensor:
         tensor = self._tensor

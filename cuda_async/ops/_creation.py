@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,25 +28,25 @@ class Empty(DeviceOp[Tensor]):
         self._shape = shape
         self._dtype = dtype
 
+    def _size_bytes(self) -> int:
+        return math.prod(self._shape) * self._dtype.itemsize
+
     def needs_prepare(self, ctx: ExecutionContext) -> bool:
-        return False
+        return ctx.device._would_map(self._size_bytes())
+
+    def prepare(self, ctx: ExecutionContext) -> None:
+        ctx.device._map_ahead(self._size_bytes(), ctx.stream)
 
     def execute(self, ctx: ExecutionContext) -> Tensor:
         return ctx._empty(self._shape, self._dtype)
 
 
-class Full(DeviceOp[Tensor]):
+class Full(Empty):
     """`full(shape, value, dtype)`."""
 
-    _checks_output = False
-
     def __init__(self, shape: tuple[int, ...], pattern: bytes, dtype: DType) -> None:
-        self._shape = shape
+        super().__init__(shape, dtype)
         self._pattern = pattern
-        self._dtype = dtype
-
-    def needs_prepare(self, ctx: ExecutionContext) -> bool:
-        return False
 
     def execute(self, ctx: ExecutionContext) -> Tensor:
         tensor = ctx._empty(self._shape, self._dtype)
@@ -80,6 +81,8 @@ class FromHost(DeviceOp[Tensor]):
 
     def prepare(self, ctx: ExecutionContext) -> None:
         self._stage(ctx.device.pinned.take(self._array.nbytes))
+        if ctx.device._would_map(self._array.nbytes):
+            ctx.device._map_ahead(self._array.nbytes, ctx.stream)
 
     def _stage(self, block: PinnedBlock) -> None:
         np.copyto(block.array(self._array.shape, self._dtype), self._array)

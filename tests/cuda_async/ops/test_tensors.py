@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 
 import ml_dtypes
 import numpy as np
@@ -199,3 +200,44 @@ def test_tensors_refuse_to_be_looked_at(device):
         np.asarray(tensor)
     with pytest.raises(TypeError, match="not iterable"):
         iter(tensor)
+
+
+@pytest.mark.parametrize("make", ["empty", "zeros", "copy", "astype", "from_host"])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_memory_is_mapped_off_the_loop(device, monkeypatch, make, anyio_backend):
+    """A large allocation that makes the pool grow takes milliseconds, which the loop's thread does not spend."""
+    await ca.zeros(1)
+    driver = device.driver
+    threads = []
+    original = driver.memory_alloc_async
+
+    def alloc(size_bytes, stream):
+        if size_bytes >= 24 << 20:
+            before = driver.pool_statistics().reserved_bytes
+            address = original(size_bytes, stream)
+            if driver.pool_statistics().reserved_bytes > before:
+                threads.append(threading.get_ident())
+            return address
+        return original(size_bytes, stream)
+
+    array = np.zeros(24 << 20, "int8")
+    small = await ca.zeros((24 << 20,), "int8")
+    makers = {
+        "empty": lambda: ca.empty((48 << 20,), "int8"),
+        "zeros": lambda: ca.zeros((48 << 20,), "int8"),
+        "copy": lambda: ca.copy(small),
+        "astype": lambda: small.astype("int32"),
+        "from_host": lambda: ca.from_host(array),
+    }
+    await device_idle(device)
+    monkeypatch.setattr(driver, "memory_alloc_async", alloc)
+    keep = await makers[make]()
+    assert threads and threading.get_ident() not in threads
+    del keep
+
+
+async def device_idle(device):
+    gc.collect()
+    await ca.drain()
+    device.driver.synchronize()
+    device.driver.pool_trim(0)
