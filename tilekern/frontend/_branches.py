@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..ir import Block, BreakOp, ContinueOp, IfOp, Value, YieldOp
+from ._aggregates import leaves, rebuild, same_structure
 from ._frame import LEFT, Outcome, Returned
-from ._merge import Kind, coerce, kind_of, merged_kind, rebuild, same, same_structure
+from ._merge import Kind, coerce, kind_of, merged_kind, same
 from ._syntax import returns
-from ._values import Unset, describe, is_tile, leaves
+from ._values import Unset, describe, is_tile
 
 if TYPE_CHECKING:
     from ._frame import Frame

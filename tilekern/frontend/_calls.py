@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import language
 from ..dtypes import DType, bool_, float32, int32, int64
+from ._aggregates import leaves
 from ._frame import Frame, Returned
 from ._operators import binary
 from ._promotion import as_tile, cast
@@ -26,7 +27,6 @@ from ._values import (
     is_loose,
     is_scalar,
     is_tile,
-    leaves,
     tile_type,
 )
 from .operations import HANDLERS

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from ..errors import KernelError
 from ..ir import Value
-from ._merge import Kind, coerce, fits, kind_of, merged_kind, rebuild, same, same_structure
+from ._aggregates import leaves, rebuild, same_structure
+from ._merge import Kind, coerce, fits, kind_of, merged_kind, same
 from ._syntax import assigned_names
-from ._values import Unset, describe, is_loose, is_tile, leaves
+from ._values import Unset, describe, is_loose, is_tile
 
 if TYPE_CHECKING:
     from ._frame import Frame

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from ._values import Loose, is_loose, is_tile, tile_type
 if TYPE_CHECKING:
     from ._translator import Translator
 
-__all__ = ["Kind", "coerce", "fits", "kind_of", "merged_kind", "rebuild", "same", "same_structure"]
+__all__ = ["Kind", "coerce", "fits", "kind_of", "merged_kind", "same"]
 
 
 class Kind(NamedTuple):
@@ -45,20 +44,6 @@ def same(a: object, b: object) -> bool:
     if isinstance(a, int | str | bool | DType | np.generic):
         return bool(a == b)
     return False
-
-
-def same_structure(a: object, b: object) -> bool:
-    """True when both are leaves, or tuples of the same structure."""
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(same_structure, a, b))
-    return isinstance(a, tuple) == isinstance(b, tuple)
-
-
-def rebuild(value: object, parts: Iterator[object]) -> object:
-    """`value` with its leaves replaced, in order, by `parts`."""
-    if isinstance(value, tuple):
-        return tuple([rebuild(part, parts) for part in value])
-    return next(parts)
 
 
 def merged_kind(a: object, b: object) -> Kind | None:

@@ -5,12 +5,13 @@ A tile or scalar is an `ir.Value`; a compile-time value is the Python object its
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
 from ..dtypes import DType
 from ..ir import TensorType, TileType, Value
+from ._aggregates import is_named_tuple, parts_of, record_fields
 
 if TYPE_CHECKING:
     from ._frame import Frame
@@ -137,7 +138,7 @@ def is_tile(value: object) -> TypeGuard[Value]:
 
 def is_loose(value: object) -> TypeGuard[bool | int | float | Loose]:
     """True for what takes its type from what it meets: Python's numbers, known now or at run time."""
-    return type(value) in (bool, int, float, Loose)
+    return type(value) in (bool, int, float, Loose) or isinstance(value, int)  # members of an IntEnum
 
 
 def is_scalar(value: object) -> TypeGuard[Value]:
@@ -147,7 +148,7 @@ def is_scalar(value: object) -> TypeGuard[Value]:
 
 def is_number(value: object) -> TypeGuard[bool | int | float]:
     """True for Python's own numbers, which take their type from what they meet."""
-    return type(value) in (bool, int, float)
+    return type(value) in (bool, int, float) or isinstance(value, int)
 
 
 def tile_type(value: Value) -> TileType:
@@ -175,17 +176,22 @@ def describe(value: object) -> str:
         return f"function {value.source.name}"
     if isinstance(value, BoundMethod):
         return f"method {value.name}"
-    if isinstance(value, tuple):
-        return f"a tuple ({', '.join(map(describe, value))})"
+    if isinstance(value, enum.Enum):
+        return str(value)
+    parts = parts_of(value)
+    if parts is not None:
+        return _describe_parts(value, parts)
     if is_number(value) or isinstance(value, str):
         return repr(value)
     return f"{type(value).__name__} {getattr(value, '__name__', value)!s}"
 
 
-def leaves(value: object) -> Iterable[object]:
-    """The parts of a value that is a tuple, of tuples it holds, and so on; else the value itself."""
-    if isinstance(value, tuple):
-        for part in value:
-            yield from leaves(part)
-    else:
-        yield value
+def _describe_parts(value: object, parts: tuple[object, ...]) -> str:
+    texts = list(map(describe, parts))
+    if isinstance(value, dict):
+        return f"a dict {{{', '.join([f'{key!r}: {text}' for key, text in zip(value, texts, strict=True)])}}}"
+    if isinstance(value, tuple) and not is_named_tuple(value):
+        return f"a tuple ({', '.join(texts)})"
+    cls = type(value)
+    names: tuple[str, ...] = getattr(cls, "_fields", None) or record_fields(cls) or ()
+    return f"{cls.__name__}({', '.join([f'{name}={text}' for name, text in zip(names, texts, strict=True)])})"

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from ... import language
 from ...dtypes import bool_, int32
 from ...ir import AssertOp, BlockIdOp, NumBlocksOp, Value, scalar
+from .._aggregates import leaves
 from .._operators import binary, unary
 from .._promotion import as_tile, cast
-from .._values import RangeValue, StaticItems, describe, is_tile, leaves
+from .._values import RangeValue, StaticItems, describe, is_tile
 from ._registry import implements
 
 if TYPE_CHECKING:
