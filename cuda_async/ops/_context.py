@@ -26,6 +26,7 @@ def check_operand(tensor: object, device: Device, what: str) -> Buffer:
         raise TypeError(f"{what} is a {type(tensor).__name__}, expected a tensor on {device}; {hint}")
     buffer = tensor._buffer
     if buffer.device is not device:
+        buffer.device._check_not_closed()
         raise ContextError(
             f"{what} is on {buffer.device}, but this runs on {device}; "
             f'run it with use_device("{buffer.device}"), or copy the tensor over through the host'

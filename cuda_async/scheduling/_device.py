@@ -41,6 +41,7 @@ from ._sharing import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import TracebackType
 
     from ..driver import DeviceLimits, DeviceProperties, Driver, EventHandle
     from ._policies import SchedulingPolicy
@@ -146,7 +147,7 @@ class Device:
         self._dropped_events: deque[EventHandle] = deque()
         self._lost: DeviceLostError | None = None
         self._forked = False
-        self._exiting = False
+        self._closed_because = ""
         self._used = 0
         self._used_high = 0
         self._limit: int | None = None
@@ -190,8 +191,7 @@ class Device:
             with self._open_lock:
                 if self._driver is None:
                     self._check_fork()
-                    if self._exiting:
-                        raise ClosedError(f"{self} is closed: the interpreter is exiting")
+                    self._check_not_closed()
                     if self.kind == "cuda":
                         from ..driver.cuda import open_cuda_driver
 
@@ -233,8 +233,8 @@ class Device:
 
     @property
     def is_healthy(self) -> bool:
-        """False once a fault has made the device unusable in this process."""
-        return self._lost is None and not self._forked
+        """False once a fault has made the device unusable in this process, or it was closed."""
+        return self._lost is None and not self._forked and not self._closed_because
 
     # -- streams
 
@@ -567,6 +567,11 @@ class Device:
             raise self._lost_again() from self._lost.__cause__
         if self._forked:
             self._check_fork()
+        self._check_not_closed()
+
+    def _check_not_closed(self) -> None:
+        if self._closed_because:
+            raise ClosedError(f"{self} is closed: {self._closed_because}")
 
     def _lost_again(self) -> DeviceLostError:
         assert self._lost is not None
@@ -635,10 +640,81 @@ class Device:
 
     # -- closing
 
-    def _close(self) -> None:
-        """At the end of the process."""
-        self._exiting = True
+    async def aclose(self) -> None:
+        """Wait for the device's work, then give back its memory and streams. Closing twice is fine.
+
+        Everything on it is closed with it: using its tensors, streams and bound launches is a `ClosedError`, and so is
+        using this object. `Device(name)` makes another one.
+        """
+        from ._waiting import wait_for_submission
+
+        for submission in self._submit_all():
+            with contextlib.suppress(Exception):  # it belongs to whoever awaited that work
+                await wait_for_submission(submission)
+        self.close()
+
+    def close(self) -> None:
+        """`aclose()`, blocking this thread."""
+        for submission in self._submit_all():
+            with contextlib.suppress(Exception):  # it belongs to whoever awaited that work
+                submission.synchronize()
+        if self.is_open and self.is_healthy:
+            self.collect(everything=True)
+            if self._pinned is not None:
+                self._pinned.trim()
+        self._close("it was given back with close(); Device(name) makes another one")
+
+    async def __aenter__(self) -> Device:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _submit_all(self) -> list[Submission]:
+        """The last submission of each stream that has work."""
+        found: list[Submission] = []
+        if not self.is_open or not self.is_healthy:
+            return found
+        self.collect(everything=True)
+        for stream in list(self._streams):
+            try:
+                submission = stream._submit()
+            except DeviceLostError as lost:
+                self._note_lost(lost)
+                break
+            if submission is not None:
+                found.append(submission)
+        return found
+
+    def _close(self, reason: str) -> None:
+        """Refuse everything from now on; waits for nothing."""
+        global _default
+        with _registry_lock:
+            if self._closed_because:
+                return
+            self._closed_because = reason
+            if _registry.get(str(self)) is self:
+                del _registry[str(self)]
+            if _default is self:
+                _default = None
         driver, self._driver = self._driver, None
+        self._policy = None
+        released: list[Any] = []
+        callbacks: list[Callable[[], None]] = []
+        with self._lock:
+            for stream in self._streams:
+                stream._closed = True
+                while stream._pending:  # enqueued by another thread meanwhile
+                    error = ClosedError(f"{self} was closed before this was done")
+                    stream._pending.popleft()._finish(error, released, callbacks)
+                stream._condition.notify_all()
+        for callback in callbacks:
+            callback()
         if driver is not None:
             driver.close()
 

@@ -61,18 +61,7 @@ def drain() -> Drain:
 
 def _open_submissions() -> list[Submission]:
     _collect_all()
-    found = []
-    for device in all_open_devices():
-        if device.is_healthy:
-            for stream in list(device._streams):
-                try:
-                    submission = stream._submit()
-                except DeviceLostError as lost:
-                    device._note_lost(lost)
-                    break
-                if submission is not None:
-                    found.append(submission)
-    return found
+    return [submission for device in all_open_devices() for submission in device._submit_all()]
 
 
 def _collect_all() -> None:
@@ -87,7 +76,7 @@ def _at_exit() -> None:
     """Let work in flight finish or give it up, and close drivers; never raises, never hangs on a lost device."""
     for device in all_open_devices():
         try:
-            device._close()
+            device._close("the interpreter is exiting")
         except Exception as error:
             print(f"cuda_async: closing {device} failed: {error}", file=sys.stderr)
 

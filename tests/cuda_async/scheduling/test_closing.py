@@ -1,0 +1,134 @@
+"""Closing devices: what was on them, what comes after, and work in flight. Each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PREAMBLE = """
+import asyncio, gc, threading
+import numpy as np
+import cuda_async as ca
+
+NAME = {name!r}
+
+def expect(error, match, do):
+    try:
+        do()
+    except error as e:
+        assert match in str(e), e
+    else:
+        raise AssertionError(f"no {{error.__name__}}")
+"""
+
+PROGRAMS = {
+    "everything on it is closed": """
+device = ca.Device(NAME)
+with ca.use_device(device):
+    x = ca.ones(1000).sync()
+    stream = device.create_stream()
+device.close()
+device.close()
+assert not device.is_healthy and not device.is_open
+with ca.use_device(device):
+    expect(ca.ClosedError, "closed", ca.zeros(3).sync)
+expect(ca.ClosedError, "closed", x.to_host().sync)
+expect(ca.ClosedError, "closed", stream.record)
+expect(ca.ClosedError, "closed", lambda: ca.zeros(3).sync_on(stream))
+expect(ca.ClosedError, "closed", device.create_stream)
+again = ca.Device(NAME)
+assert again is not device
+with ca.use_device(again):
+    assert ca.ones(3).to_host().sync().tolist() == [1, 1, 1]
+    expect(ca.ClosedError, "closed", ca.memcpy(ca.zeros(1000).sync(), x).sync)
+assert again.memory_stats().used_bytes == 0
+""",
+    "kernels and arrays outlive it": """
+import tilekern as tk
+
+@tk.kernel
+def double(out: tk.Tile1D, x: tk.Tensor1D):
+    out.store(tk.load_like(x, out) * 2)
+
+async def main():
+    for i in range(3):
+        async with ca.Device(NAME) as device:
+            with ca.use_device(device):
+                x = await ca.from_host(np.full(100, i, "f4"))
+                array = await double(ca.empty(100).partition(32), x).first().unpartition().to_host()
+        assert (array == 2 * i).all()
+
+asyncio.run(main())
+""",
+    "the default device is made anew": """
+import os
+os.environ["CUDA_ASYNC_DRIVER"] = NAME.partition(":")[0]
+first = ca.current_device()
+assert ca.ones(2).to_host().sync().sum() == 2
+first.close()
+assert ca.current_device() is not first
+assert ca.ones(2).to_host().sync().sum() == 2
+""",
+    "work in flight is waited for": """
+async def main():
+    device = ca.Device(NAME)
+    with ca.use_device(device):
+        ones = await ca.ones(1 << 20)
+        await ca.zip(ca.copy(ones).to_host(), ca.copy(ones).to_host())  # later ones need no preparation
+        gc.collect()
+        task = asyncio.create_task(awaited(ca.copy(ones).to_host()))
+        future = ca.copy(ones).to_host().start()
+        await asyncio.sleep(0)
+        await device.aclose()
+    assert (await task).sum() == 1 << 20
+    assert (await future).sum() == 1 << 20
+
+async def awaited(op):
+    return await op
+
+asyncio.run(main())
+""",
+    "threads that use it get an error or a result": """
+device = ca.Device(NAME)
+outcomes = []
+
+def use():
+    try:
+        while True:
+            with ca.use_device(device):
+                assert ca.ones(100).to_host().sync().sum() == 100
+            started.set()
+    except ca.ClosedError:
+        outcomes.append("closed")
+    except BaseException as error:
+        outcomes.append(repr(error))
+
+started = threading.Event()
+threads = [threading.Thread(target=use) for _ in range(4)]
+for thread in threads:
+    thread.start()
+started.wait()
+device.close()
+for thread in threads:
+    thread.join(20)
+assert outcomes == ["closed"] * 4, outcomes
+""",
+}
+
+
+@pytest.mark.parametrize("kind", ["host", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_closing(tmp_path, kind, program):
+    path = tmp_path / "program.py"
+    path.write_text(PREAMBLE.format(name=f"{kind}:0") + PROGRAMS[program])
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
