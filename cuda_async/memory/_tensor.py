@@ -57,13 +57,23 @@ class Tensor:
         cls, buffer: Buffer, address: int, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]
     ) -> Tensor:
         self = object.__new__(cls)
-        self._buffer = buffer
-        self._address = address
-        self.dtype = dtype
-        self.shape = shape
-        self.strides = strides
-        self._contiguous = None
+        _set_buffer(self, buffer)
+        _set_address(self, address)
+        _set_dtype(self, dtype)
+        _set_shape(self, shape)
+        _set_strides(self, strides)
+        _set_contiguous(self, None)
         return self
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        # Another shape would let kernels and copies run past the memory.
+        raise AttributeError(
+            f"cannot set {name} of a tensor; reshape(), permute(), reinterpret() and slicing make views of it, "
+            "astype() converts"
+        )
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"cannot delete {name} of a tensor")
 
     # -- facts
 
@@ -97,7 +107,8 @@ class Tensor:
         """Row-major without gaps."""
         known = self._contiguous
         if known is None:
-            known = self._contiguous = _layout.is_contiguous(self.shape, self.strides)
+            known = _layout.is_contiguous(self.shape, self.strides)
+            _set_contiguous(self, known)
         return known
 
     def __len__(self) -> int:
@@ -300,3 +311,8 @@ def host_view(tensor: Tensor) -> np.ndarray[Any, Any]:
     raw = (ctypes.c_ubyte * ((high - low) * size)).from_address(tensor._address + low * size)
     strides = tuple(s * size for s in tensor.strides)
     return np.ndarray(tensor.shape, tensor.dtype, memoryview(raw), -low * size, strides)
+
+
+_set_buffer, _set_address, _set_dtype, _set_shape, _set_strides, _set_contiguous = (
+    vars(Tensor)[name].__set__ for name in ("_buffer", "_address", "dtype", "shape", "strides", "_contiguous")
+)

@@ -224,3 +224,14 @@ def test_try_partition_needs_the_only_reference(empty):
         t.try_partition((4,))
     del v
     assert t.try_partition((4,)).grid == (2,)
+
+
+@pytest.mark.parametrize("name", ["shape", "strides", "dtype", "_address", "anything"])
+def test_a_tensor_is_fixed(device, name):
+    """Another shape over the same memory would reach past it."""
+    tensor = ca.zeros((2, 3)).sync()
+    with pytest.raises(AttributeError, match=f"cannot set {name} of a tensor; reshape"):
+        setattr(tensor, name, (100, 100))
+    with pytest.raises(AttributeError, match=f"cannot delete {name}"):
+        delattr(tensor, name)
+    assert (tensor.shape, tensor.strides) == ((2, 3), (3, 1))
