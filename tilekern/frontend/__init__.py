@@ -4,13 +4,43 @@ What is known at compile time (constants, shapes, element types, helper function
 is computed; tiles and scalars are IR values and operations on them are added. `if` and loops on known
 conditions are taken or unrolled, the others become operations of the IR. `_translator.py` says which file
 does what; `_promotion.py`, `_branches.py` and `_carried.py` hold the rules.
+
+Names are imported on first use: a kernel that comes out of a cache needs specs, checks and captures alone,
+and not the translator.
 """
 
-from ._captures import Capture
-from ._checks import CoversGrid, Fits, LaunchCheck, NotZero
-from ._program import Program, translate
-from ._source import FunctionSource, source_of
-from ._specs import ConstantSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._captures import Capture
+    from ._checks import CoversGrid, Fits, LaunchCheck, NotZero
+    from ._program import Program, translate
+    from ._source import FunctionSource, source_of
+    from ._specs import ConstantSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
+
+_HOMES = {
+    "_captures": "Capture",
+    "_checks": "CoversGrid Fits LaunchCheck NotZero",
+    "_program": "Program translate",
+    "_source": "FunctionSource source_of",
+    "_specs": "ConstantSpec ParameterSpec PartitionSpec ScalarSpec TensorSpec",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if (home := _HOME_OF.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "Capture",

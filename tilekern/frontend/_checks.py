@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ..ir import Location
+if TYPE_CHECKING:
+    from ..ir import Location
 
 __all__ = ["CoversGrid", "Fits", "LaunchCheck", "NotZero"]
 

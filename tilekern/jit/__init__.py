@@ -1,7 +1,7 @@
 """Kernels as users hold them: specialise, compile, cache, launch.
 
 `_kernel.py` is `@tk.kernel` and the way from a call to code; `_specialize.py` says what of the arguments is
-compiled in; `_variant.py` compiles; `_launch.py` is the operation. Front end, passes, interpreter and
+compiled in; `_compile.py` compiles; `_launch.py` is the operation. Front end, passes, interpreter and
 assembler are imported when the first kernel is compiled.
 """
 

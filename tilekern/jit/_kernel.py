@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 import threading
 import types
+from collections import deque
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, overload
 
 from cuda_async import BoundLaunch, Device, Mut, Read
@@ -28,12 +30,17 @@ if TYPE_CHECKING:
 
     from ..frontend import FunctionSource, ParameterSpec
     from ._disk_cache import DiskCache
+    from ._inspect import Report, Resources
+    from ._timings import CompileTimings
     from ._variant import Variant
 
 __all__ = ["Kernel", "kernel"]
 
 MAX_RUNS = 4096
 """Call keys a kernel remembers; beyond, it starts over."""
+
+MAX_TIMINGS = 256
+"""Compilations a kernel remembers the timings of, the latest."""
 
 
 class Kernel:
@@ -78,6 +85,7 @@ class Kernel:
         self._runs: dict[object, Run] = {}
         self._used: dict[object, Variant] = {}
         """The variant of each of the runs."""
+        self._timings: deque[CompileTimings] = deque(maxlen=MAX_TIMINGS)
 
     # -- building operations
 
@@ -125,7 +133,7 @@ class Kernel:
         outputs = tuple([a.tensor if isinstance(a, Mut | Read) else a for a in bound])
         return BoundLaunch(variant.function.load(device), blocks, (1, 1, 1), tuple(values), 0, outputs)
 
-    def with_options(self, **options: int | None) -> Kernel:
+    def with_options(self, **options: float | None) -> Kernel:
         """The same kernel compiled with some options changed; see `KernelOptions`."""
         return Kernel(self._function, self.options.updated(options), self._names)
 
@@ -138,26 +146,84 @@ class Kernel:
             passes: as it is after all passes; without, as the front end makes it.
         """
         from ..frontend import translate
-        from ._variant import build_program
+        from ._compile import build_program
 
         specs = self._specs(args, kwargs)
         if not passes:
             return str(translate(self.source, specs, self.options.hints).function)
         return str(build_program(self.source, specs, self.options, for_device=True).function)
 
-    def tile_ir(self, *args: Any, **kwargs: Any) -> str:
-        """The kernel as Tile IR text, for arguments like these; needs no assembler."""
-        from ..tileir import decode_module, print_module
+    def tile_ir(self, *args: Any, by_nvidia: bool = False, locations: bool = False, **kwargs: Any) -> str:
+        """The kernel as Tile IR text, for arguments like these; needs no assembler.
 
-        return print_module(decode_module(self.bytecode(*args, **kwargs)))
+        Args:
+            by_nvidia: as NVIDIA's `tileirdisasm` prints it, after verifying it.
+            locations: with source lines; only by NVIDIA's.
+        Raises:
+            CompilerNotFoundError: `by_nvidia`, and there is no `tileirdisasm`.
+        """
+        from ..tileir import decode_module, disassemble, print_module
+
+        bytecode = self.bytecode(*args, locations=locations, **kwargs)
+        if by_nvidia or locations:
+            return disassemble(bytecode, locations=locations, kernel=self.name)
+        return print_module(decode_module(bytecode))
 
     def bytecode(self, *args: Any, locations: bool = False, **kwargs: Any) -> bytes:
         """The kernel as Tile IR bytecode, for arguments like these; with `locations`, source lines too."""
         from ..lowering import lower
-        from ._variant import build_program
+        from ._compile import build_program
 
         program = build_program(self.source, self._specs(args, kwargs), self.options, for_device=True)
         return lower(program.function, locations=locations)
+
+    def cubin(self, *args: Any, arch: str | None = None, **kwargs: Any) -> bytes:
+        """The machine code for arguments like these; needs the assembler, but no GPU.
+
+        Args:
+            arch: target such as "sm_90"; that of the current device if not given, and sm_90 where that is the
+                host device.
+        """
+        from ._inspect import cubin_of
+
+        return cubin_of(self, self._specs(args, kwargs), arch)
+
+    def ptx(self, *args: Any, arch: str | None = None, **kwargs: Any) -> str:
+        """The PTX that the assembler makes on its way to the cubin, for arguments like these; see `cubin`."""
+        from ._inspect import ptx_of
+
+        return ptx_of(self, self._specs(args, kwargs), arch)
+
+    def sass(self, *args: Any, arch: str | None = None, **kwargs: Any) -> str:
+        """The machine code as text, for arguments like these; see `cubin`.
+
+        Raises:
+            CompilerNotFoundError: neither `nvdisasm` nor `cuobjdump` is there.
+        """
+        from ._inspect import sass_of
+
+        return sass_of(self, self._specs(args, kwargs), arch)
+
+    def resources(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Resources:
+        """Registers, spills, shared memory and threads that the compiled kernel takes; see `cubin`."""
+        from ._inspect import resources_of
+
+        return resources_of(self, self._specs(args, kwargs), arch)
+
+    def report(self, *args: Any, arch: str | None = None, **kwargs: Any) -> Report:
+        """How the kernel was compiled for arguments like these, line by line; `print` it. See `cubin`.
+
+        Which loads and stores go through the tensor memory accelerator, and why not where they do not; which
+        matrix products run on tensor cores; hints that were used; registers, spills and shared memory; warnings.
+        """
+        from ._inspect import report_of
+
+        return report_of(self, self._specs(args, kwargs), arch)
+
+    @property
+    def timings(self) -> tuple[CompileTimings, ...]:
+        """What every compilation of this kernel in this process took, in order; the last 256 are kept."""
+        return tuple(self._timings)
 
     @property
     def source(self) -> FunctionSource:
@@ -266,13 +332,20 @@ class Kernel:
         self._runs[key], self._used[key] = run, variant
 
     def _variant(self, specs: tuple[ParameterSpec, ...], device: Device, options: KernelOptions) -> Variant:
-        from ._variant import compile_variant, spec_key, target_of
+        from ._variant import spec_key, target_of
 
         target = target_of(device.kind, device.compute_capability)
         key = (spec_key(specs), target, options)
-        return self._variants.get(
-            key, lambda: compile_variant(self.source, specs, options, target, disk_cache())
-        )
+        return self._variants.get(key, lambda: self._make(specs, target, options))
+
+    def _make(self, specs: tuple[ParameterSpec, ...], target: str, options: KernelOptions) -> Variant:
+        """Compile a variant, or find it in a cache. Slow."""
+        began = perf_counter()
+        from . import _compile
+
+        variant = _compile.compile_variant(self.source, specs, options, target, disk_cache(), began)
+        self._timings.append(variant.timings)
+        return variant
 
     def _warm_up(self, args: tuple[Any, ...], device: Device, options: KernelOptions) -> None:
         """Compile and load for a call with these arguments, which need no memory. Slow."""
@@ -310,6 +383,9 @@ def kernel(
     num_worker_warps: int | None = None,
     opt_level: int = 3,
     max_divisibility: int = 16,
+    line_info: bool = False,
+    debug: bool = False,
+    compile_timeout_s: float | None = None,
 ) -> Callable[[Callable[..., object]], Kernel]: ...
 def kernel(
     function: Callable[..., object] | None = None,
@@ -320,6 +396,9 @@ def kernel(
     num_worker_warps: int | None = None,
     opt_level: int = 3,
     max_divisibility: int = 16,
+    line_info: bool = False,
+    debug: bool = False,
+    compile_timeout_s: float | None = None,
 ) -> Kernel | Callable[[Callable[..., object]], Kernel]:
     """Make a function a tile kernel: `@tk.kernel`, or `@tk.kernel(occupancy=2)` with options.
 
@@ -331,6 +410,9 @@ def kernel(
         num_worker_warps=num_worker_warps,
         opt_level=opt_level,
         max_divisibility=max_divisibility,
+        line_info=line_info,
+        debug=debug,
+        compile_timeout_s=compile_timeout_s,
     )
     if function is not None:
         names = names_around(function, sys._getframe(1))

@@ -46,7 +46,7 @@ class KernelLaunch(DeviceOp[tuple[Any, ...]]):
         self._grid = as_grid(grid)
         return self
 
-    def with_options(self, **options: int | None) -> KernelLaunch:
+    def with_options(self, **options: float | None) -> KernelLaunch:
         """Compile with some options changed for this call; see `KernelOptions`. Gives the operation back.
 
         Raises:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from ..errors import KernelOptionError
 
@@ -15,6 +17,8 @@ _ALLOWED: dict[str, tuple[int, ...] | range] = {
     "opt_level": range(4),
     "max_divisibility": (1, 2, 4, 8, 16),
 }
+_SWITCHES = ("line_info", "debug")
+_NAMES = (*_ALLOWED, *_SWITCHES, "compile_timeout_s")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +32,10 @@ class KernelOptions:
         opt_level: 0 to 3.
         max_divisibility: what shapes, strides and addresses are known to be multiples of is capped at
             this; 1 makes one variant serve all.
+        line_info: keep source lines in the code, for profilers.
+        debug: full debug information, for debuggers; the code is not optimised, whatever `opt_level` says.
+        compile_timeout_s: seconds the assembler may take; `TILEKERN_COMPILE_TIMEOUT` if not given, and 60
+            without that. Two options that differ in this alone are equal: it changes no code.
     """
 
     occupancy: int | None = None
@@ -35,6 +43,9 @@ class KernelOptions:
     num_worker_warps: int | None = None
     opt_level: int = 3
     max_divisibility: int = 16
+    line_info: bool = False
+    debug: bool = False
+    compile_timeout_s: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name, allowed in _ALLOWED.items():
@@ -48,12 +59,18 @@ class KernelOptions:
                     else f"one of {allowed}"
                 )
                 raise KernelOptionError(f"{name} is {span}, got {value!r}")
+        for name in _SWITCHES:
+            if type(getattr(self, name)) is not bool:
+                raise KernelOptionError(f"{name} is True or False, got {getattr(self, name)!r}")
+        seconds = self.compile_timeout_s
+        if seconds is not None and not (type(seconds) in (int, float) and 0 < seconds < math.inf):
+            raise KernelOptionError(f"compile_timeout_s is a number of seconds above 0, got {seconds!r}")
 
-    def updated(self, changes: dict[str, int | None]) -> KernelOptions:
+    def updated(self, changes: Mapping[str, object]) -> KernelOptions:
         """These options with some changed."""
         for name in changes:
-            if name not in _ALLOWED:
-                raise KernelOptionError(f"there is no option {name}; there are {', '.join(_ALLOWED)}")
+            if name not in _NAMES:
+                raise KernelOptionError(f"there is no option {name}; there are {', '.join(_NAMES)}")
         return replace(self, **changes)  # type: ignore[arg-type]  # checked when it is made
 
     @property

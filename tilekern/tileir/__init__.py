@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import errors, types
     from ._architectures import ARCHITECTURES
-    from ._assembler import DEFAULT_TIMEOUT_S, Assembly, assemble, disassemble, verify
+    from ._assembler import DEFAULT_TIMEOUT_S, TIMEOUT_VARIABLE, Assembly, assemble, disassemble, verify
     from ._attributes import (
         ENTRY_HINTS,
         MEMORY_HINTS,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "_architectures": "ARCHITECTURES",
-    "_assembler": "Assembly DEFAULT_TIMEOUT_S assemble disassemble verify",
+    "_assembler": "Assembly DEFAULT_TIMEOUT_S TIMEOUT_VARIABLE assemble disassemble verify",
     "_attributes": "Attribute BoolAttribute Bounded DivBy FloatAttribute Hints IntegerAttribute SameElements "
     "ENTRY_HINTS MEMORY_HINTS VIEW_HINTS",
     "_constants": "element_bits encode_elements",
@@ -98,6 +98,7 @@ __all__ = [
     "ENTRY_HINTS",
     "MEMORY_HINTS",
     "SUPPORTED_VERSIONS",
+    "TIMEOUT_VARIABLE",
     "VIEW_HINTS",
     "Assembly",
     "AtomicMode",

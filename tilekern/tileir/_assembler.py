@@ -9,6 +9,8 @@ same verifier, prints them. So a rejected module is given to that as well, to na
 
 from __future__ import annotations
 
+import linecache
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ._process import Finished, run_tool
-from ._remarks import Remark, parse_places, parse_remarks
+from ._remarks import Place, Remark, parse_places, parse_remarks
 from ._toolchain import Toolchain, find_toolchain
 from ._version import Version, version_text
 from .errors import (
@@ -32,9 +34,12 @@ from .errors import (
     UnknownArchitectureError,
 )
 
-__all__ = ["DEFAULT_TIMEOUT_S", "Assembly", "assemble", "disassemble", "verify"]
+__all__ = ["DEFAULT_TIMEOUT_S", "TIMEOUT_VARIABLE", "Assembly", "assemble", "disassemble", "verify"]
 
 DEFAULT_TIMEOUT_S = 60.0
+TIMEOUT_VARIABLE = "TILEKERN_COMPILE_TIMEOUT"
+"""Environment variable: seconds the assembler may take where the call does not say."""
+
 _VERSION_OFFSET = 8
 _MODULE = "module.tileir"
 _CUBIN = "module.cubin"
@@ -59,11 +64,12 @@ def assemble(
     arch: str = "sm_90",
     *,
     kernel: str = "",
+    source: str = "",
     opt_level: int | None = None,
     line_info: bool = False,
     debug: bool = False,
     remarks: bool = False,
-    timeout_s: float = DEFAULT_TIMEOUT_S,
+    timeout_s: float | None = None,
     toolchain: Toolchain | None = None,
 ) -> Assembly:
     """Compile a module for one architecture. Blocks; needs no GPU.
@@ -71,16 +77,19 @@ def assemble(
     Args:
         arch: target such as "sm_90".
         kernel: what to call it in errors; read from the module if not given.
+        source: where it is defined, as "file:line", for errors.
         opt_level: 0 to 3; 3 if not given, or 0 with `debug`.
         line_info: keep source lines, as far as the module has them, for profilers and the debugger.
         debug: full debug information; only unoptimised.
         remarks: report how loads, stores and matrix products were compiled.
-        timeout_s: the assembler is killed after this long.
+        timeout_s: the assembler is killed after this long; `TILEKERN_COMPILE_TIMEOUT` if not given, and
+            60 seconds without that.
         toolchain: the assembler to use; the one `find_toolchain` finds if not given.
     Raises:
         AssemblerError: one of its subclasses, which tell the cases apart.
-        ValueError: `opt_level` out of range, or not 0 with `debug`.
+        ValueError: `opt_level` out of range, or not 0 with `debug`; a time limit that is none.
     """
+    limit_s = _limit(timeout_s)
     level = (0 if debug else 3) if opt_level is None else opt_level
     if level not in (0, 1, 2, 3):
         raise ValueError(f"opt_level is 0, 1, 2 or 3, got {opt_level}")
@@ -94,12 +103,12 @@ def assemble(
     if remarks:
         options.append("--remarks=all")
     toolchain = toolchain or find_toolchain()
-    report = _Report(bytecode, kernel, arch, toolchain)
+    report = _Report(bytecode, kernel, arch, toolchain, source)
     with _private_folder(report) as folder:
         command = [toolchain.assembler, *options, _MODULE, "-o", _CUBIN]
-        finished = _run(report, command, folder, timeout_s)
+        finished = _run(report, command, folder, limit_s)
         if finished.exit_code != 0:
-            raise _explain(report, finished, timeout_s, folder)
+            raise _explain(report, finished, limit_s, folder)
         cubin = _read(report, Path(folder, _CUBIN), finished)
     return Assembly(
         cubin,
@@ -115,7 +124,7 @@ def disassemble(
     *,
     locations: bool = False,
     kernel: str = "",
-    timeout_s: float = DEFAULT_TIMEOUT_S,
+    timeout_s: float | None = None,
     toolchain: Toolchain | None = None,
 ) -> str:
     """The module as NVIDIA's textual Tile IR, after verifying it; with `locations` source lines as well.
@@ -124,13 +133,14 @@ def disassemble(
         RejectedError: it breaks a rule; with its source location if the module has them.
         CompilerNotFoundError: there is no disassembler.
     """
+    limit_s = _limit(timeout_s)
     toolchain = toolchain or find_toolchain()
     report = _Report(bytecode, kernel, "", toolchain)
     with _private_folder(report) as folder:
         command = [_disassembler(report), _MODULE, *(["-g"] if locations else [])]
-        finished = _run(report, command, folder, timeout_s)
+        finished = _run(report, command, folder, limit_s)
     if finished.exit_code != 0:
-        raise _explain(report, finished, timeout_s, folder=None)
+        raise _explain(report, finished, limit_s, folder=None)
     return finished.stdout
 
 
@@ -138,20 +148,39 @@ def verify(
     bytecode: bytes,
     *,
     kernel: str = "",
-    timeout_s: float = DEFAULT_TIMEOUT_S,
+    timeout_s: float | None = None,
     toolchain: Toolchain | None = None,
 ) -> None:
     """Check a module against every rule of Tile IR without generating code; raises as `disassemble` does."""
     disassemble(bytecode, kernel=kernel, timeout_s=timeout_s, toolchain=toolchain)
 
 
+def _limit(timeout_s: float | None) -> float:
+    """The time limit of a run, in seconds."""
+    if timeout_s is not None:
+        return timeout_s
+    text = os.environ.get(TIMEOUT_VARIABLE, "").strip()
+    if not text:
+        return DEFAULT_TIMEOUT_S
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"{TIMEOUT_VARIABLE} is {text!r}; write a number of seconds above 0, such as 120")
+    return seconds
+
+
 class _Report:
     """The facts every error carries."""
 
-    def __init__(self, bytecode: bytes, kernel: str, arch: str, toolchain: Toolchain) -> None:
+    def __init__(
+        self, bytecode: bytes, kernel: str, arch: str, toolchain: Toolchain, source: str = ""
+    ) -> None:
         self.bytecode = bytecode
         self.arch = arch
         self.toolchain = toolchain
+        self.source = source
         self._kernel = kernel
 
     @property
@@ -166,6 +195,7 @@ class _Report:
         log = "\n".join(part.rstrip() for part in printed if part)
         return {
             "kernel": self.kernel,
+            "source": self.source,
             "architecture": self.arch,
             "toolchain": self.toolchain,
             "exit_code": finished.exit_code if finished else None,
@@ -220,8 +250,8 @@ def _explain(report: _Report, finished: Finished, timeout_s: float, folder: str 
     text = finished.stderr
     if finished.exit_code is None:
         timeout = CompilerTimeoutError(
-            f"the assembler did not end within {timeout_s:g} s and was killed; allow more time, or change "
-            "the kernel: on some programs it never ends (known: num_cta_in_cga=2 where a loaded tile is the "
+            f"the assembler did not end within {timeout_s:g} s and was killed; allow more time "
+            f"(compile_timeout_s=, {TIMEOUT_VARIABLE}), or change the kernel: on some programs it never ends (known: num_cta_in_cga=2 where a loaded tile is the "
             "first value a loop carries into a matrix product)",
             **facts,
         )
@@ -251,7 +281,7 @@ def _explain(report: _Report, finished: Finished, timeout_s: float, folder: str 
         return old
     if match := re.search(r"error: (Incompatibility with architecture .*)", text):
         places = parse_places(text)
-        refused = ArchitectureError(f"{_at(places)}{match[1]}", **facts)
+        refused = ArchitectureError(_at(places, match[1]), **facts)
         refused.reason, refused.location = match[1], places[0] if places else None
         return refused
     if finished.exit_code == 3:
@@ -275,7 +305,7 @@ def _rejected(report: _Report, finished: Finished, folder: str | None) -> Reject
     rule = first.rpartition("error: ")[2] if "' op " not in first else first.partition("error: ")[2]
     named = re.search(r"'cuda_tile\.(\w+)' op (.*)", first)
     places = parse_places(first)
-    rejected = RejectedError(f"{_at(places)}not valid Tile IR: {rule or 'no reason given'}", **facts)
+    rejected = RejectedError(_at(places, f"not valid Tile IR: {rule or 'no reason given'}"), **facts)
     rejected.rule = named[2] if named else rule
     rejected.op = named[1] if named else ""
     rejected.location = places[0] if places else None
@@ -283,8 +313,22 @@ def _rejected(report: _Report, finished: Finished, folder: str | None) -> Reject
     return rejected
 
 
-def _at(places: tuple[tuple[str, int, int], ...]) -> str:
-    return f"{places[0][0]}:{places[0][1]}:{places[0][2]}: " if places else ""
+def _at(places: tuple[Place, ...], reason: str) -> str:
+    """`reason` with the first place, its source line with a caret under it, and the calls that led there."""
+    if not places:
+        return reason
+    lines = []
+    for position, (file, line, column) in enumerate(places):
+        lines.append(
+            f"{file}:{line}:{column}: {reason}" if not position else f"called from {file}:{line}:{column}"
+        )
+        text = linecache.getline(file, line).rstrip("\n")
+        if text.strip():
+            number = f"{line:5} | "
+            indent = len(text) - len(text.lstrip())
+            lines.append(number + text.lstrip())
+            lines.append(" " * (len(number) - 2) + "| " + " " * max(0, column - 1 - indent) + "^")
+    return "\n".join(lines)
 
 
 def _bytecode_version(bytecode: bytes) -> Version | None:

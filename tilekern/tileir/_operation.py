@@ -17,7 +17,7 @@ from ._debug import DebugLocation
 from ._module import Operand, Operation, Region, Value
 from ._op_table import OPS, Arity, AttributeKind, AttributeSpec, OpSpec, Slot
 from ._version import Version, version_text
-from .errors import BytecodeError
+from .errors import BytecodeError, NewerBytecodeError
 
 __all__ = ["check_type_version", "make_operation"]
 
@@ -54,10 +54,11 @@ def check_type_version(kind: types.Type, version: Version, where: str) -> None:
     """Refuse a type the file's version cannot hold."""
     needed = types.since(kind)
     if needed > version:
-        raise BytecodeError(
+        raise NewerBytecodeError(
             f"{where}: type {kind} needs bytecode {version_text(needed)}, "
             f"this module is written as {version_text(version)}",
             where,
+            needed,
         )
 
 
@@ -228,8 +229,9 @@ def _names(slots: Sequence[Slot]) -> str:
 
 
 def _too_new(spec: OpSpec, what: str, needed: Version, version: Version) -> BytecodeError:
-    return BytecodeError(
+    return NewerBytecodeError(
         f"{spec.name}: {what} needs bytecode {version_text(needed)}, "
         f"this module is written as {version_text(version)}",
         spec.name,
+        needed,
     )

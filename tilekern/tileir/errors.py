@@ -23,6 +23,7 @@ __all__ = [
     "CompilerTimeoutError",
     "CompilerTooOldError",
     "DecodeError",
+    "NewerBytecodeError",
     "RejectedError",
     "TypeRuleError",
     "UnknownArchitectureError",
@@ -39,6 +40,18 @@ class BytecodeError(CompileError):
     def __init__(self, message: str, op: str = "") -> None:
         self.op = op
         super().__init__(message)
+
+
+class NewerBytecodeError(BytecodeError):
+    """Something that the bytecode version being written does not have.
+
+    Attributes:
+        needed: the version that has it, such as (13, 4).
+    """
+
+    def __init__(self, message: str, op: str, needed: tuple[int, int]) -> None:
+        self.needed = needed
+        super().__init__(message, op)
 
 
 class TypeRuleError(BytecodeError, ValueError):
@@ -62,6 +75,7 @@ class AssemblerError(CompileError):
 
     Attributes:
         kernel: names of the module's kernels, comma-separated.
+        source: where the kernel is defined, as "file:line"; empty where that is not known.
         architecture: the target asked for, such as "sm_90"; empty for a check without a target.
         compiler: path of the assembler, empty where none was found.
         compiler_version: its version text, empty where unknown.
@@ -74,17 +88,21 @@ class AssemblerError(CompileError):
         message: str,
         *,
         kernel: str = "",
+        source: str = "",
         architecture: str = "",
         toolchain: Toolchain | None = None,
         exit_code: int | None = None,
         log: str = "",
     ) -> None:
         self.kernel = kernel
+        self.source = source
         self.architecture = architecture
         self.compiler = toolchain.assembler if toolchain else ""
         self.compiler_version = toolchain.version if toolchain else ""
         self.exit_code = exit_code
         lines = [f"{kernel}: {message}" if kernel else message]
+        if source:
+            lines.append(f"  kernel: {kernel}, {source}")
         if architecture:
             lines.append(f"  architecture: {architecture}")
         if toolchain:

@@ -115,16 +115,16 @@ def test_deleted_global_is_an_error(device, monkeypatch):
 
 
 def test_change_back_compiles_nothing(device, monkeypatch):
-    from tilekern.jit import _variant
+    from tilekern.jit import _compile
 
     compiled = []
-    compile_variant = _variant.compile_variant
+    compile_variant = _compile.compile_variant
 
     def counting(*args):
         compiled.append(args)
         return compile_variant(*args)
 
-    monkeypatch.setattr(_variant, "compile_variant", counting)
+    monkeypatch.setattr(_compile, "compile_variant", counting)
     kernel = tk.kernel(by_global.__wrapped__)
     for scale in (2.0, 3.0, 2.0, 3.0, float("2.0")):
         monkeypatch.setitem(globals(), "SCALE", scale)

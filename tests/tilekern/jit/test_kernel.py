@@ -327,16 +327,16 @@ def test_empty_tensors(device):
 
 
 def count_compilations(monkeypatch):
-    from tilekern.jit import _variant
+    from tilekern.jit import _compile
 
     calls = []
-    original = _variant.build_program
+    original = _compile.build_program
 
     def counted(source, specs, options, **more):
         calls.append(specs)
         return original(source, specs, options, **more)
 
-    monkeypatch.setattr(_variant, "build_program", counted)
+    monkeypatch.setattr(_compile, "build_program", counted)
     return calls
 
 
@@ -410,16 +410,16 @@ def test_threads_share_one_compilation(device, monkeypatch):
 
 
 def test_failed_compilation_may_be_tried_again(device, monkeypatch):
-    from tilekern.jit import _variant
+    from tilekern.jit import _compile
 
     kernel = fresh_kernel()
-    original = _variant.build_program
+    original = _compile.build_program
 
     def failing(*args, **more):
-        monkeypatch.setattr(_variant, "build_program", original)
+        monkeypatch.setattr(_compile, "build_program", original)
         raise RuntimeError("not now")
 
-    monkeypatch.setattr(_variant, "build_program", failing)
+    monkeypatch.setattr(_compile, "build_program", failing)
     with pytest.raises(RuntimeError, match="not now"):
         kernel(vector(64).partition(16), vector(64), 2.0, 1).sync()
     kernel(vector(64).partition(16), vector(64), 2.0, 1).sync()

@@ -7,10 +7,11 @@ import pytest
 import tilekern as tk
 from tilekern import tileir
 from tilekern.jit import KernelOptions
+from tilekern.jit._compile import compile_variant
 from tilekern.jit._disk_cache import DiskCache
 from tilekern.jit._single_flight import SingleFlight
 from tilekern.jit._specialize import specialize
-from tilekern.jit._variant import compile_variant, target_of
+from tilekern.jit._variant import target_of
 from tilekern.kernels import add, row_softmax
 
 OPTIONS = KernelOptions()
