@@ -5,19 +5,24 @@ compiled in; `_compile.py` compiles; `_launch.py` is the operation. Front end, p
 assembler are imported when the first kernel is compiled.
 """
 
+from ._inspect import Report, Resources
 from ._kernel import Kernel, kernel
 from ._launch import CompileOp, KernelLaunch
 from ._meta import Meta, MetaMut, MetaPartition, meta
 from ._options import KernelOptions
+from ._timings import CompileTimings
 
 __all__ = [
     "CompileOp",
+    "CompileTimings",
     "Kernel",
     "KernelLaunch",
     "KernelOptions",
     "Meta",
     "MetaMut",
     "MetaPartition",
+    "Report",
+    "Resources",
     "kernel",
     "meta",
 ]

@@ -131,6 +131,7 @@ def assembled(
     toolchain: Toolchain,
     *,
     remarks: bool = False,
+    keep_ptx: bool = False,
 ) -> Assembly:
     """What the assembler makes of a kernel.
 
@@ -151,6 +152,7 @@ def assembled(
             line_info=options.line_info,
             debug=options.debug,
             remarks=remarks,
+            keep_ptx=keep_ptx,
             timeout_s=options.compile_timeout_s,
             toolchain=toolchain,
         )

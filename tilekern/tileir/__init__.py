@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ._constants import element_bits, encode_elements
     from ._debug import SourceLocation
     from ._decoder import decode_module
+    from ._disassemble_cubin import NVDISASM_VARIABLE, disassemble_cubin
     from ._encoder import encode_module
     from ._enums import (
         AtomicMode,
@@ -61,6 +62,7 @@ _HOMES = {
     "_constants": "element_bits encode_elements",
     "_debug": "SourceLocation",
     "_decoder": "decode_module",
+    "_disassemble_cubin": "NVDISASM_VARIABLE disassemble_cubin",
     "_encoder": "encode_module",
     "_enums": "AtomicMode ComparisonOrdering ComparisonPredicate IntegerOverflow MemoryOrdering MemoryScope "
     "MultimemReduction PaddingValue PointerKind RoundingMode Signedness",
@@ -97,6 +99,7 @@ __all__ = [
     "DEFAULT_VERSION",
     "ENTRY_HINTS",
     "MEMORY_HINTS",
+    "NVDISASM_VARIABLE",
     "SUPPORTED_VERSIONS",
     "TIMEOUT_VARIABLE",
     "VIEW_HINTS",
@@ -135,6 +138,7 @@ __all__ = [
     "assemble",
     "decode_module",
     "disassemble",
+    "disassemble_cubin",
     "element_bits",
     "encode_elements",
     "encode_module",

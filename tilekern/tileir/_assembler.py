@@ -12,7 +12,8 @@ from __future__ import annotations
 import linecache
 import os
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,8 @@ TIMEOUT_VARIABLE = "TILEKERN_COMPILE_TIMEOUT"
 _VERSION_OFFSET = 8
 _MODULE = "module.tileir"
 _CUBIN = "module.cubin"
+_PTX = "module.ptx"
+_PTXAS_LOG = "ptxas.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,10 @@ class Assembly:
     """Empty unless asked for."""
     remarks_text: str
     """The remarks as printed."""
+    ptx: str
+    """The PTX it went through; empty unless asked for."""
+    ptxas_log: str
+    """What `ptxas -v` said about resources; empty unless the PTX was asked for."""
     log: str
     """What it printed on stderr, the warnings included."""
 
@@ -69,6 +76,7 @@ def assemble(
     line_info: bool = False,
     debug: bool = False,
     remarks: bool = False,
+    keep_ptx: bool = False,
     timeout_s: float | None = None,
     toolchain: Toolchain | None = None,
 ) -> Assembly:
@@ -82,6 +90,7 @@ def assemble(
         line_info: keep source lines, as far as the module has them, for profilers and the debugger.
         debug: full debug information; only unoptimised.
         remarks: report how loads, stores and matrix products were compiled.
+        keep_ptx: give the PTX as well, and what `ptxas -v` says.
         timeout_s: the assembler is killed after this long; `TILEKERN_COMPILE_TIMEOUT` if not given, and
             60 seconds without that.
         toolchain: the assembler to use; the one `find_toolchain` finds if not given.
@@ -106,17 +115,56 @@ def assemble(
     report = _Report(bytecode, kernel, arch, toolchain, source)
     with _private_folder(report) as folder:
         command = [toolchain.assembler, *options, _MODULE, "-o", _CUBIN]
-        finished = _run(report, command, folder, limit_s)
+        environment = _watch_ptxas(report, Path(folder)) if keep_ptx else {}
+        finished = _run(report, command, folder, limit_s, environment)
         if finished.exit_code != 0:
             raise _explain(report, finished, limit_s, folder)
+        ptx = _text(Path(folder, _PTX)) if keep_ptx else ""
+        ptxas_log = _text(Path(folder, _PTXAS_LOG)) if keep_ptx else ""
         cubin = _read(report, Path(folder, _CUBIN), finished)
     return Assembly(
         cubin,
         parse_remarks(finished.stderr),
         parse_remarks(finished.stdout) if remarks else (),
         finished.stdout if remarks else "",
+        ptx,
+        ptxas_log,
         finished.stderr,
     )
+
+
+def _watch_ptxas(report: _Report, folder: Path) -> dict[str, str]:
+    """The environment that makes the assembler use a `ptxas` of ours, which keeps what it is given.
+
+    The assembler looks for ptxas and libnvvm under CUDA_HOME first: a folder there holds links to the real
+    ones, and a script in place of ptxas.
+    """
+    toolchain = report.toolchain
+    root = folder / "root"
+    try:
+        (root / "bin").mkdir(parents=True)
+        above = Path(toolchain.assembler).parent.parent
+        for name in ("lib", "nvvm"):
+            if (above / name).exists():
+                (root / name).symlink_to(above / name)
+        script = root / "bin" / "ptxas"
+        quoted = [shlex.quote(str(part)) for part in (folder / _PTX, toolchain.ptxas, folder / _PTXAS_LOG)]
+        script.write_text(
+            "#!/bin/sh\n"
+            f'for word; do case "$word" in *.ptx) cat "$word" > {quoted[0]};; esac; done\n'
+            f'exec {quoted[1]} -v "$@" 2> {quoted[2]}\n'
+        )
+        script.chmod(0o700)
+    except OSError as error:
+        raise CompilerFailedError(f"ptxas cannot be watched: {error}", **report.facts()) from error
+    return {"CUDA_HOME": str(root)}
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def disassemble(
@@ -220,9 +268,15 @@ def _private_folder(report: _Report) -> Iterator[str]:
         yield folder
 
 
-def _run(report: _Report, command: list[str], folder: str, timeout_s: float) -> Finished:
+def _run(
+    report: _Report,
+    command: list[str],
+    folder: str,
+    timeout_s: float,
+    environment: Mapping[str, str] | None = None,
+) -> Finished:
     try:
-        return run_tool(command, Path(folder), timeout_s)
+        return run_tool(command, Path(folder), timeout_s, environment)
     except OSError as error:
         raise CompilerNotFoundError(f"{command[0]} cannot be started: {error}", **report.facts()) from error
 
@@ -251,7 +305,8 @@ def _explain(report: _Report, finished: Finished, timeout_s: float, folder: str 
     if finished.exit_code is None:
         timeout = CompilerTimeoutError(
             f"the assembler did not end within {timeout_s:g} s and was killed; allow more time "
-            f"(compile_timeout_s=, {TIMEOUT_VARIABLE}), or change the kernel: on some programs it never ends (known: num_cta_in_cga=2 where a loaded tile is the "
+            f"(compile_timeout_s=, {TIMEOUT_VARIABLE}), or change the kernel: on some programs it never ends "
+            "(known: num_cta_in_cga=2 where a loaded tile is the "
             "first value a loop carries into a matrix product)",
             **facts,
         )

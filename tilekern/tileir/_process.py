@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,20 +33,27 @@ class Finished:
     stderr: str
 
 
-def run_tool(command: Sequence[str | Path], folder: Path, timeout_s: float) -> Finished:
+def run_tool(
+    command: Sequence[str | Path],
+    folder: Path,
+    timeout_s: float,
+    environment: Mapping[str, str] | None = None,
+) -> Finished:
     """Run `command` with `folder` as its working and temporary folder.
 
+    Args:
+        environment: variables to set besides this process's own.
     Raises:
         OSError: it could not be started.
     """
     import subprocess
 
-    environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
-    environment["TMPDIR"] = str(folder)
+    variables = {name: value for name, value in os.environ.items() if name not in _UNSET}
+    variables.update(environment or {}, TMPDIR=str(folder))
     with subprocess.Popen(
         [str(word) for word in command],
         cwd=folder,
-        env=environment,
+        env=variables,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
