@@ -20,8 +20,10 @@ __all__ = [
     "bfloat16",
     "bool_",
     "dtype_of",
+    "float4_e2m1fn",
     "float8_e4m3fn",
     "float8_e5m2",
+    "float8_e8m0fnu",
     "float16",
     "float32",
     "float64",
@@ -50,7 +52,7 @@ class DType:
         short: name in printed IR, such as "f32".
         kind: "bool", "int" (signed), "uint" or "float".
         bits: width of a value; a bool has 1.
-        restricted: storage and matrix products only: no arithmetic without a cast (fp8, tf32).
+        restricted: storage and matrix products only: no arithmetic without a cast (fp8, fp4, tf32).
     """
 
     __slots__ = ("bits", "dtype", "kind", "name", "restricted", "short")
@@ -130,12 +132,21 @@ float8_e4m3fn: Final = DType(
     "float8_e4m3fn", "f8e4m3fn", "float", 8, ml_dtypes.float8_e4m3fn, restricted=True
 )
 float8_e5m2: Final = DType("float8_e5m2", "f8e5m2", "float", 8, ml_dtypes.float8_e5m2, restricted=True)
+float8_e8m0fnu: Final = DType(
+    "float8_e8m0fnu", "f8e8m0fnu", "float", 8, ml_dtypes.float8_e8m0fnu, restricted=True
+)
+"""A power of two, 2**-127 to 2**127, or NaN: the scale of a block of numbers."""
+float4_e2m1fn: Final = DType(
+    "float4_e2m1fn", "f4e2m1fn", "float", 4, ml_dtypes.float4_e2m1fn, restricted=True
+)
+"""0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives. NumPy holds one in a byte; in memory two share one."""
 
 DTYPES: Final[dict[str, DType]] = {
     dtype.short: dtype
     for dtype in (
         *(bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64),
         *(float16, bfloat16, float32, float64, tfloat32, float8_e4m3fn, float8_e5m2),
+        *(float8_e8m0fnu, float4_e2m1fn),
     )
 }
 """Every element type by its short name."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..dtypes import DType, bool_, dtype_of, float32, float64, int32, int64, uint64
-from ..ir import BroadcastOp, CastOp, CompareOp, ReshapeOp, TileType, Value
+from ..ir import BroadcastOp, CastOp, CompareOp, ReshapeOp, TileType, Value, cast_roundings
 from ._checks import Fits
 from ._values import Loose, describe, is_loose, is_tile, tile_type
 
@@ -209,7 +209,8 @@ def cast(t: Translator, value: Value, dtype: DType) -> Value:
         return t.add(
             CompareOp(lhs=value, rhs=zero, predicate="ne", result=Value(TileType(bool_, kind.shape)))
         ).result
-    return t.add(CastOp(source=value, result=Value(kind.with_dtype(dtype)))).result
+    rounding = cast_roundings(source, dtype)[0]
+    return t.add(CastOp(source=value, rounding=rounding, result=Value(kind.with_dtype(dtype)))).result
 
 
 def as_float(t: Translator, value: object, what: str) -> Value:

@@ -12,6 +12,7 @@ from ..ir import (
     AbsOp,
     AddOp,
     AndOp,
+    Atan2Op,
     BinaryOp,
     BitcastOp,
     CastOp,
@@ -36,6 +37,7 @@ from ..ir import (
     NotOp,
     OrOp,
     PowOp,
+    RoundedBinaryOp,
     RsqrtOp,
     SelectOp,
     ShiftLeftOp,
@@ -52,10 +54,12 @@ from ..ir import (
     Value,
     XorOp,
 )
+from ._convert import convert
 from ._machine import HANDLERS, Array, Frame, runs
-from ._numeric import convert, narrow, wide, wider
+from ._numeric import narrow, wide, wider
+from ._rounding import DIRECTED, flush, rounded
 
-__all__ = ["dtype_of_value", "extremum"]
+__all__ = ["arithmetic", "dtype_of_value", "extremum"]
 
 
 def dtype_of_value(value: Value) -> DType:
@@ -70,9 +74,54 @@ def _unary(op: type[UnaryOp], function: Callable[[Any], Any], *, exact: bool) ->
 
     def handler(frame: Frame, op: UnaryOp) -> None:
         dtype = dtype_of_value(op.source)
-        source = frame[op.source]
-        prepared = wide(source, dtype) if exact else wider(source, dtype)
-        frame[op.result] = narrow(function(prepared), dtype) if dtype.is_float else function(prepared)
+        flushes = getattr(op, "flush_to_zero", False)
+        source = flush(frame[op.source]) if flushes else frame[op.source]
+        if getattr(op, "rounding", "") in DIRECTED:
+            assert isinstance(op, SqrtOp)
+            result = rounded("sqrt", [source], dtype, op.rounding)
+        else:
+            result = function(wide(source, dtype) if exact else wider(source, dtype))
+            result = narrow(result, dtype) if dtype.is_float else result
+        frame[op.result] = flush(result) if flushes else result
+
+    HANDLERS[op] = handler
+
+
+def arithmetic(
+    name: str,
+    lhs: Array,
+    rhs: Array,
+    dtype: DType,
+    rounding: str = "nearest_even",
+    flush_to_zero: bool = False,
+) -> Array:
+    """add, sub, mul or div of two arrays of one element type."""
+    if not dtype.is_float:
+        return np.asarray(_ARITHMETIC[name](lhs, rhs))
+    if flush_to_zero:
+        lhs, rhs = flush(lhs), flush(rhs)
+    if rounding in DIRECTED:
+        result = rounded(name, [lhs, rhs], dtype, rounding)
+    else:
+        result = narrow(_ARITHMETIC[name](wide(lhs, dtype), wide(rhs, dtype)), dtype)
+    return flush(result) if flush_to_zero else result
+
+
+# Any: NumPy's functions, of arrays of whatever type
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+}
+
+
+def _arithmetic(op: type[RoundedBinaryOp], name: str) -> None:
+    def handler(frame: Frame, op: RoundedBinaryOp) -> None:
+        dtype = dtype_of_value(op.lhs)
+        frame[op.result] = arithmetic(
+            name, frame[op.lhs], frame[op.rhs], dtype, op.rounding, op.flush_to_zero
+        )
 
     HANDLERS[op] = handler
 
@@ -107,10 +156,10 @@ _unary(SinhOp, np.sinh, exact=False)
 _unary(CoshOp, np.cosh, exact=False)
 _unary(TanhOp, np.tanh, exact=False)
 
-_binary(AddOp, np.add)
-_binary(SubOp, np.subtract)
-_binary(MulOp, np.multiply)
-_binary(DivOp, np.divide)
+_arithmetic(AddOp, "add")
+_arithmetic(SubOp, "sub")
+_arithmetic(MulOp, "mul")
+_arithmetic(DivOp, "div")
 _binary(FloorDivOp, np.floor_divide)
 _binary(ModOp, np.mod)
 _binary(AndOp, np.bitwise_and)
@@ -134,17 +183,32 @@ def _pow(frame: Frame, op: PowOp) -> None:
     frame[op.result] = narrow(np.power(wider(frame[op.lhs], dtype), wider(frame[op.rhs], dtype)), dtype)
 
 
+@runs(Atan2Op)
+def _atan2(frame: Frame, op: Atan2Op) -> None:
+    dtype = dtype_of_value(op.lhs)
+    frame[op.result] = narrow(np.arctan2(wider(frame[op.lhs], dtype), wider(frame[op.rhs], dtype)), dtype)
+
+
 @runs(MulHiOp)
 def _mulhi(frame: Frame, op: MulHiOp) -> None:
     dtype = dtype_of_value(op.lhs)
-    lhs, rhs = frame[op.lhs].astype(np.uint64), frame[op.rhs].astype(np.uint64)
+    lhs, rhs = frame[op.lhs], frame[op.rhs]
     if dtype.bits < 64:
-        frame[op.result] = ((lhs * rhs) >> np.uint64(dtype.bits)).astype(dtype.dtype)
+        wide_type = np.int64 if dtype.is_signed else np.uint64
+        product = lhs.astype(wide_type) * rhs.astype(wide_type)
+        frame[op.result] = (product >> wide_type(dtype.bits)).astype(dtype.dtype)
         return
+    high = _unsigned_high(lhs.astype(np.uint64), rhs.astype(np.uint64)).astype(dtype.dtype)
+    if dtype.is_signed:  # a negative factor counts 2^64 too much of the other one
+        high = high - np.where(lhs < 0, rhs, 0) - np.where(rhs < 0, lhs, 0)
+    frame[op.result] = high
+
+
+def _unsigned_high(lhs: Array, rhs: Array) -> Array:
     mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     a, b, c, d = lhs >> half, lhs & mask, rhs >> half, rhs & mask
     middle = a * d + ((b * d) >> half)  # fits: (2^32 - 1)^2 + 2^32 - 1 < 2^64
-    frame[op.result] = a * c + (middle >> half) + ((b * c + (middle & mask)) >> half)
+    return np.asarray(a * c + (middle >> half) + ((b * c + (middle & mask)) >> half))
 
 
 def extremum(lhs: Array, rhs: Array, kind: str, propagate_nan: bool) -> Array:
@@ -166,6 +230,8 @@ def extremum(lhs: Array, rhs: Array, kind: str, propagate_nan: bool) -> Array:
 def _max(frame: Frame, op: MaxOp) -> None:
     dtype = dtype_of_value(op.lhs)
     lhs, rhs = wide(frame[op.lhs], dtype), wide(frame[op.rhs], dtype)
+    if op.flush_to_zero:
+        lhs, rhs = flush(lhs), flush(rhs)
     frame[op.result] = narrow(extremum(lhs, rhs, "max", op.propagate_nan), dtype)
 
 
@@ -173,6 +239,8 @@ def _max(frame: Frame, op: MaxOp) -> None:
 def _min(frame: Frame, op: MinOp) -> None:
     dtype = dtype_of_value(op.lhs)
     lhs, rhs = wide(frame[op.lhs], dtype), wide(frame[op.rhs], dtype)
+    if op.flush_to_zero:
+        lhs, rhs = flush(lhs), flush(rhs)
     frame[op.result] = narrow(extremum(lhs, rhs, "min", op.propagate_nan), dtype)
 
 
@@ -180,13 +248,17 @@ def _min(frame: Frame, op: MinOp) -> None:
 def _fma(frame: Frame, op: FmaOp) -> None:
     """Rounded once: the product is exact in the wider type, and so is the sum of narrow types but for ties."""
     dtype = dtype_of_value(op.lhs)
-    lhs, rhs, acc = (frame[v] for v in (op.lhs, op.rhs, op.acc))
-    if dtype.bits == 64:
-        frame[op.result] = _fma64(lhs, rhs, acc)
-        return
-    exact = [a.astype(np.float64) for a in (lhs, rhs, acc)]
-    product = exact[0] * exact[1]
-    frame[op.result] = _round_sum(product, exact[2], dtype)
+    operands = [frame[v] for v in (op.lhs, op.rhs, op.acc)]
+    if op.flush_to_zero:
+        operands = [flush(a) for a in operands]
+    if op.rounding in DIRECTED:
+        result = rounded("fma", operands, dtype, op.rounding)
+    elif dtype.bits == 64:
+        result = _fma64(*operands)
+    else:
+        lhs, rhs, acc = (a.astype(np.float64) for a in operands)
+        result = _round_sum(lhs * rhs, acc, dtype)
+    frame[op.result] = flush(result) if op.flush_to_zero else result
 
 
 def _round_sum(a: Array, b: Array, dtype: DType) -> Array:
@@ -243,7 +315,9 @@ def _select(frame: Frame, op: SelectOp) -> None:
 
 @runs(CastOp)
 def _cast(frame: Frame, op: CastOp) -> None:
-    frame[op.result] = convert(frame[op.source], dtype_of_value(op.source), dtype_of_value(op.result))
+    frame[op.result] = convert(
+        frame[op.source], dtype_of_value(op.source), dtype_of_value(op.result), op.rounding
+    )
 
 
 @runs(BitcastOp)

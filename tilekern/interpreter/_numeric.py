@@ -10,10 +10,19 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from ..dtypes import DType, bool_, float8_e4m3fn, float8_e5m2, float16, float64, tfloat32
+from ..dtypes import (
+    DType,
+    float4_e2m1fn,
+    float8_e4m3fn,
+    float8_e5m2,
+    float8_e8m0fnu,
+    float16,
+    float64,
+    tfloat32,
+)
 from ._machine import Array
 
-__all__ = ["convert", "narrow", "wide", "wider"]
+__all__ = ["narrow", "to_powers", "wide", "wider"]
 
 _F32 = np.dtype(np.float32)
 _F64 = np.dtype(np.float64)
@@ -35,51 +44,31 @@ def narrow(array: Array, dtype: DType) -> Array:
         return array
     if dtype is tfloat32:
         return _to_tf32(array)
-    if dtype in (float8_e4m3fn, float8_e5m2):
+    if dtype is float8_e8m0fnu:
+        return to_powers(array, "zero")
+    if dtype in (float8_e4m3fn, float8_e5m2, float4_e2m1fn):
         largest = float(ml_dtypes.finfo(dtype.dtype).max)
         array = np.clip(array, -largest, largest)
+    if dtype is float4_e2m1fn:  # it has no NaN
+        array = np.where(np.isnan(array), array.dtype.type(6), array)
     if array.dtype == _F64 and dtype is not float64 and dtype is not float16 and dtype.bits < 32:
         array = _to_odd_f32(array)
     return array.astype(dtype.dtype)
 
 
-def convert(array: Array, source: DType, target: DType) -> Array:
-    """Numbers of one element type as another; see docs/language.md."""
-    if target.is_float:
-        if source.is_float:
-            return narrow(array, target)
-        if source is bool_ or target.bits >= 32 or source.bits <= 16:
-            return narrow(array.astype(_F32) if target.bits < 32 else array.astype(target.dtype), target)
-        return narrow(_keep_sticky(array).astype(_F64), target)
-    if source.is_float:
-        return _to_integer(array.astype(_F64), target)
-    return array.astype(target.dtype)
+def to_powers(array: Array, rounding: str) -> Array:
+    """The power of two at or below a magnitude, or at or above it ("positive_inf"), as float8_e8m0fnu.
 
-
-def _keep_sticky(array: Array) -> Array:
-    """Integers that float64 holds and that round to narrow floats as the given ones do.
-
-    Those too long for float64 have their low 16 bits made one: all that a much later rounding needs to know.
+    From 2**-127 to 2**127, whatever is outside; NaN stays.
     """
-    if array.dtype.itemsize < 8:
-        return array
-    one = array.dtype.type
-    low = array & one(0xFFFF)
-    jammed = (array ^ low) | np.where(low != 0, one(0x8000), one(0))
-    high = array >> one(40)
-    is_long = high != 0 if array.dtype.kind == "u" else (high != 0) & (high != -1)
-    return np.where(is_long, jammed, array)
-
-
-def _to_integer(array: Array, target: DType) -> Array:
-    """Without the fraction; out of range gives the nearest, NaN gives 0."""
-    whole = np.trunc(array)
-    low, high = whole < float(target.lowest), whole >= float(target.highest + 1)
-    inside = np.where(low | high | np.isnan(whole), 0.0, whole)
-    result = inside.astype(target.dtype)
-    result[low] = target.lowest
-    result[high] = target.highest
-    return result
+    magnitude = np.abs(array.astype(_F64))
+    fraction, exponent = np.frexp(magnitude)  # 0.5 <= fraction < 1
+    exponent = exponent.astype(np.int64) - 1
+    if rounding == "positive_inf":
+        exponent += fraction > 0.5
+    exponent = np.where(magnitude == 0, -127, np.where(np.isinf(magnitude), 127, exponent))
+    bits = np.where(np.isnan(array), 255, np.clip(exponent, -127, 127) + 127)
+    return bits.astype(np.uint8).view(float8_e8m0fnu.dtype)
 
 
 def _to_odd_f32(array: Array) -> Array:

@@ -13,6 +13,7 @@ from ._elementwise import (
     AbsOp,
     AddOp,
     AndOp,
+    Atan2Op,
     BinaryOp,
     BitcastOp,
     CastOp,
@@ -37,6 +38,7 @@ from ._elementwise import (
     NotOp,
     OrOp,
     PowOp,
+    RoundedBinaryOp,
     RsqrtOp,
     SelectOp,
     ShiftLeftOp,
@@ -50,6 +52,7 @@ from ._elementwise import (
     TruncDivOp,
     UnaryOp,
     XorOp,
+    cast_roundings,
 )
 from ._location import Location
 from ._memory import IndexSpaceOp, JoinTokensOp, LoadOp, MakeTensorOp, MakeTokenOp, MakeViewOp, StoreOp
@@ -99,6 +102,7 @@ __all__ = [
     "AssertOp",
     "AssumeBoundedOp",
     "AssumeDivByOp",
+    "Atan2Op",
     "BinaryOp",
     "BitcastOp",
     "Block",
@@ -160,6 +164,7 @@ __all__ = [
     "Result",
     "Results",
     "ReturnOp",
+    "RoundedBinaryOp",
     "RsqrtOp",
     "ScanOp",
     "SelectOp",
@@ -182,6 +187,7 @@ __all__ = [
     "ViewType",
     "XorOp",
     "YieldOp",
+    "cast_roundings",
     "format_function",
     "format_op",
     "parse",

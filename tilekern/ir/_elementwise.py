@@ -2,13 +2,26 @@
 
 None of them broadcasts or promotes: operands have one type, which the front end makes them have. What
 each means for edge values (division by zero, NaN, overflow) is in docs/language.md.
+
+Float operations whose result is rounded have `rounding`, one of what the class lists as `roundings`, the
+first being what is meant when nothing is said; and those that can, `flush_to_zero`: float32 numbers too small
+to be normal, given or computed, are zeros of their sign.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from ..dtypes import DType, bool_
+from ..dtypes import (
+    DType,
+    bfloat16,
+    bool_,
+    float8_e8m0fnu,
+    float16,
+    float32,
+    float64,
+    tfloat32,
+)
 from ._op import Op, Operand, Result
 from ._types import PointerType, TileType
 
@@ -16,6 +29,7 @@ __all__ = [
     "AbsOp",
     "AddOp",
     "AndOp",
+    "Atan2Op",
     "BinaryOp",
     "BitcastOp",
     "CastOp",
@@ -40,6 +54,7 @@ __all__ = [
     "NotOp",
     "OrOp",
     "PowOp",
+    "RoundedBinaryOp",
     "RsqrtOp",
     "SelectOp",
     "ShiftLeftOp",
@@ -53,12 +68,18 @@ __all__ = [
     "TruncDivOp",
     "UnaryOp",
     "XorOp",
+    "cast_roundings",
 ]
 
 _FLOAT = frozenset({"float"})
 _INTEGER = frozenset({"int", "uint"})
 _NUMBER = _FLOAT | _INTEGER
 _BITS = _INTEGER | {"bool"}
+
+_DIRECTED = ("nearest_even", "zero", "negative_inf", "positive_inf")
+"""Ways to round exactly."""
+_FLOAT32_ONLY = ("approx", "full")
+"""Ways to round that only float32 has, but for the `full` that exp and tanh always have."""
 
 
 def _number_tile(op: Op, kind: object) -> DType:
@@ -68,6 +89,19 @@ def _number_tile(op: Op, kind: object) -> DType:
     if kind.dtype.restricted:
         raise op.fail(f"{kind.dtype} is for storage and matrix products; cast it first")
     return kind.dtype
+
+
+def _check_rounding(op: Op, dtype: DType, roundings: tuple[str, ...], rounding: str, flush: bool) -> None:
+    """Check how a result is rounded, and whether small numbers may be flushed."""
+    if rounding != roundings[0]:
+        if not dtype.is_float:
+            raise op.fail(f"rounding {rounding} of {dtype}; only floats are rounded")
+        if rounding not in roundings:
+            raise op.fail(f"rounding is one of {', '.join(roundings)}, got {rounding}")
+        if rounding in _FLOAT32_ONLY and dtype is not float32:
+            raise op.fail(f"rounding {rounding} is for f32, got {dtype}")
+    if flush and dtype is not float32:
+        raise op.fail(f"flush_to_zero is for f32, got {dtype}")
 
 
 class UnaryOp(Op):
@@ -85,6 +119,21 @@ class UnaryOp(Op):
             raise self.fail(f"takes {' or '.join(sorted(self.kinds))} elements, got {dtype}")
         if self.result.type != self.source.type:
             raise self.fail(f"the result has the type of the source, got {self.result.type}")
+
+
+class _RoundedUnaryOp(UnaryOp):
+    roundings: ClassVar[tuple[str, ...]] = ("nearest_even",)
+    flushes: ClassVar[bool] = False
+
+    rounding: str = "nearest_even"
+    flush_to_zero: bool = False
+
+    def verify(self) -> None:
+        super().verify()
+        dtype = _number_tile(self, self.source.type)
+        if self.flush_to_zero and not self.flushes:
+            raise self.fail("has no flush_to_zero")
+        _check_rounding(self, dtype, self.roundings, self.rounding, self.flush_to_zero)
 
 
 class NegOp(UnaryOp, mnemonic="neg"):
@@ -105,12 +154,17 @@ class NotOp(UnaryOp, mnemonic="not"):
     kinds = _BITS
 
 
-class ExpOp(UnaryOp, mnemonic="exp"):
+class ExpOp(_RoundedUnaryOp, mnemonic="exp"):
     """e to the source."""
 
+    roundings = ("full", "approx")
+    rounding = "full"
 
-class Exp2Op(UnaryOp, mnemonic="exp2"):
+
+class Exp2Op(_RoundedUnaryOp, mnemonic="exp2"):
     """2 to the source."""
+
+    flushes = True
 
 
 class LogOp(UnaryOp, mnemonic="log"):
@@ -121,12 +175,17 @@ class Log2Op(UnaryOp, mnemonic="log2"):
     """Logarithm to base 2."""
 
 
-class SqrtOp(UnaryOp, mnemonic="sqrt"):
-    """Square root, rounded to nearest even."""
+class SqrtOp(_RoundedUnaryOp, mnemonic="sqrt"):
+    """Square root."""
+
+    roundings = (*_DIRECTED, "approx")
+    flushes = True
 
 
-class RsqrtOp(UnaryOp, mnemonic="rsqrt"):
+class RsqrtOp(_RoundedUnaryOp, mnemonic="rsqrt"):
     """One over the square root."""
+
+    flushes = True
 
 
 class SinOp(UnaryOp, mnemonic="sin"):
@@ -149,8 +208,11 @@ class CoshOp(UnaryOp, mnemonic="cosh"):
     """Hyperbolic cosine."""
 
 
-class TanhOp(UnaryOp, mnemonic="tanh"):
+class TanhOp(_RoundedUnaryOp, mnemonic="tanh"):
     """Hyperbolic tangent."""
+
+    roundings = ("full", "approx")
+    rounding = "full"
 
 
 class FloorOp(UnaryOp, mnemonic="floor"):
@@ -182,22 +244,37 @@ class BinaryOp(Op):
             raise self.fail(f"takes {' or '.join(sorted(self.kinds))} elements, got {dtype}")
 
 
-class AddOp(BinaryOp, mnemonic="add"):
+class RoundedBinaryOp(BinaryOp):
+    """Base of those whose float result is rounded; integers wrap."""
+
+    roundings: ClassVar[tuple[str, ...]] = _DIRECTED
+
+    rounding: str = "nearest_even"
+    flush_to_zero: bool = False
+
+    def verify(self) -> None:
+        super().verify()
+        dtype = _number_tile(self, self.lhs.type)
+        _check_rounding(self, dtype, self.roundings, self.rounding, self.flush_to_zero)
+
+
+class AddOp(RoundedBinaryOp, mnemonic="add"):
     """Sum; integers wrap."""
 
 
-class SubOp(BinaryOp, mnemonic="sub"):
+class SubOp(RoundedBinaryOp, mnemonic="sub"):
     """Difference; integers wrap."""
 
 
-class MulOp(BinaryOp, mnemonic="mul"):
+class MulOp(RoundedBinaryOp, mnemonic="mul"):
     """Product; integers wrap."""
 
 
-class DivOp(BinaryOp, mnemonic="div"):
-    """Quotient of floats, rounded to nearest even."""
+class DivOp(RoundedBinaryOp, mnemonic="div"):
+    """Quotient of floats."""
 
     kinds = _FLOAT
+    roundings = (*_DIRECTED, "approx", "full")
 
 
 class FloorDivOp(BinaryOp, mnemonic="floordiv"):
@@ -222,8 +299,20 @@ class PowOp(BinaryOp, mnemonic="pow"):
     kinds = _FLOAT
 
 
+class Atan2Op(BinaryOp, mnemonic="atan2"):
+    """Angle of the point (`rhs`, `lhs`), from -pi to pi."""
+
+    kinds = _FLOAT
+
+
 class _ExtremumOp(BinaryOp):
     propagate_nan: bool = True
+    flush_to_zero: bool = False
+
+    def verify(self) -> None:
+        super().verify()
+        if self.flush_to_zero and _number_tile(self, self.lhs.type) is not float32:
+            raise self.fail(f"flush_to_zero is for f32, got {self.lhs.type}")
 
 
 class MaxOp(_ExtremumOp, mnemonic="max"):
@@ -235,9 +324,9 @@ class MinOp(_ExtremumOp, mnemonic="min"):
 
 
 class MulHiOp(BinaryOp, mnemonic="mulhi"):
-    """The upper half of the double-width product of unsigned integers."""
+    """The upper half of the double-width product of integers."""
 
-    kinds = frozenset({"uint"})
+    kinds = _INTEGER
 
 
 class AndOp(BinaryOp, mnemonic="and"):
@@ -273,17 +362,23 @@ class ShiftRightOp(BinaryOp, mnemonic="shr"):
 class FmaOp(Op, mnemonic="fma"):
     """`lhs * rhs + acc`, rounded once."""
 
+    roundings: ClassVar[tuple[str, ...]] = _DIRECTED
+
     lhs: Operand
     rhs: Operand
     acc: Operand
+    rounding: str = "nearest_even"
+    flush_to_zero: bool = False
     result: Result
 
     def verify(self) -> None:
         types = {v.type for v in (self.lhs, self.rhs, self.acc, self.result)}
         if len(types) != 1:
             raise self.fail("needs one type for operands and result")
-        if not _number_tile(self, self.lhs.type).is_float:
+        dtype = _number_tile(self, self.lhs.type)
+        if not dtype.is_float:
             raise self.fail(f"takes float elements, got {self.lhs.type}")
+        _check_rounding(self, dtype, self.roundings, self.rounding, self.flush_to_zero)
 
 
 class CompareOp(Op, mnemonic="compare"):
@@ -325,10 +420,30 @@ class SelectOp(Op, mnemonic="select"):
             raise self.fail(f"the condition is a bool tile of shape {kind.shape}, got {self.condition.type}")
 
 
+def cast_roundings(source: DType, target: DType) -> tuple[str, ...]:
+    """The ways a conversion can round, the usual one first. Where nothing is lost, the only one is that."""
+    if not source.is_float or not target.is_float:
+        return ("nearest_even",)
+    if target is float8_e8m0fnu:
+        return ("zero", "positive_inf")
+    if target in (float16, bfloat16):
+        return ("nearest_even", "zero")
+    if target is tfloat32:
+        away = ("nearest_away",) if source in (float16, bfloat16, float32) else ()
+        return ("nearest_even", "zero", *away)
+    if target is float32 and source is float64:
+        return _DIRECTED
+    return ("nearest_even",)
+
+
 class CastOp(Op, mnemonic="cast"):
-    """The same numbers in another element type than bool; float to integer drops the fraction and saturates."""
+    """The same numbers in another element type than bool; float to integer drops the fraction and saturates.
+
+    Floats are rounded as `cast_roundings` allows.
+    """
 
     source: Operand
+    rounding: str = "nearest_even"
     result: Result
 
     def verify(self) -> None:
@@ -341,6 +456,9 @@ class CastOp(Op, mnemonic="cast"):
             raise self.fail("a bool is no number to convert to; compare with 0")
         if kind == result:
             raise self.fail(f"source and result are both {kind}")
+        allowed = cast_roundings(kind.dtype, result.dtype)
+        if self.rounding not in allowed:
+            raise self.fail(f"{kind.dtype} is converted to {result.dtype} by rounding {' or '.join(allowed)}")
 
 
 class BitcastOp(Op, mnemonic="bitcast"):

@@ -23,6 +23,7 @@ from ._creation import arange, full, ones, zeros
 from ._math import (
     abs,
     add,
+    atan2,
     bitwise_and,
     bitwise_lshift,
     bitwise_not,
@@ -32,6 +33,7 @@ from ._math import (
     ceil,
     cos,
     cosh,
+    divmod,
     equal,
     exp,
     exp2,
@@ -49,6 +51,7 @@ from ._math import (
     minimum,
     mod,
     mul,
+    mulhi,
     negative,
     not_equal,
     pow,
@@ -63,8 +66,9 @@ from ._math import (
     where,
 )
 from ._memory import Index, Order, PaddingMode, Shape, load, load_like, num_tiles, store
-from ._program import assert_, bid, cdiv, num_blocks, static_assert, static_iter
+from ._program import assert_, bid, cdiv, ensure_constant, num_blocks, static_assert, static_eval, static_iter
 from ._reduce import argmax, argmin, cumprod, cumsum, matmul, max, min, mma, prod, sum
+from ._rounding import RoundingMode
 from ._shape import (
     astype,
     bitcast,
@@ -85,6 +89,7 @@ __all__ = [
     "Order",
     "OwnedTile",
     "PaddingMode",
+    "RoundingMode",
     "Scalar",
     "Shape",
     "Tensor",
@@ -102,6 +107,7 @@ __all__ = [
     "argmin",
     "assert_",
     "astype",
+    "atan2",
     "bid",
     "bitcast",
     "bitwise_and",
@@ -118,6 +124,8 @@ __all__ = [
     "cosh",
     "cumprod",
     "cumsum",
+    "divmod",
+    "ensure_constant",
     "equal",
     "exp",
     "exp2",
@@ -145,6 +153,7 @@ __all__ = [
     "mma",
     "mod",
     "mul",
+    "mulhi",
     "negative",
     "not_equal",
     "num_blocks",
@@ -159,6 +168,7 @@ __all__ = [
     "sinh",
     "sqrt",
     "static_assert",
+    "static_eval",
     "static_iter",
     "store",
     "sub",

@@ -1,16 +1,21 @@
 """Arithmetic and mathematics, element by element, with broadcasting and promotion.
 
 Functions of one float take whole numbers too, as float32. Results are those of docs/language.md.
+
+Options: `rounding_mode` says how a float result is rounded (None: to nearest even; integers take no other),
+`flush_to_zero` makes zeros of float32 numbers too small to be normal, given or computed.
 """
 
 from __future__ import annotations
 
 from ._annotations import Scalar, Tile
 from ._kernel_only import kernel_only
+from ._rounding import RoundingMode
 
 __all__ = [
     "abs",
     "add",
+    "atan2",
     "bitwise_and",
     "bitwise_lshift",
     "bitwise_not",
@@ -20,6 +25,7 @@ __all__ = [
     "ceil",
     "cos",
     "cosh",
+    "divmod",
     "equal",
     "exp",
     "exp2",
@@ -37,6 +43,7 @@ __all__ = [
     "minimum",
     "mod",
     "mul",
+    "mulhi",
     "negative",
     "not_equal",
     "pow",
@@ -52,12 +59,12 @@ __all__ = [
 ]
 
 
-def exp(x: Scalar) -> Tile:
-    """e to the power of `x`."""
+def exp(x: Scalar, *, rounding_mode: RoundingMode | None = None) -> Tile:
+    """e to the power of `x`; the rounding mode is FULL (as None) or, of float32, APPROX."""
     kernel_only()
 
 
-def exp2(x: Scalar) -> Tile:
+def exp2(x: Scalar, *, flush_to_zero: bool = False) -> Tile:
     """2 to the power of `x`."""
     kernel_only()
 
@@ -72,12 +79,12 @@ def log2(x: Scalar) -> Tile:
     kernel_only()
 
 
-def sqrt(x: Scalar) -> Tile:
-    """Square root, rounded to nearest even; NaN below zero."""
+def sqrt(x: Scalar, *, rounding_mode: RoundingMode | None = None, flush_to_zero: bool = False) -> Tile:
+    """Square root; NaN below zero. Float32 also takes the rounding mode APPROX."""
     kernel_only()
 
 
-def rsqrt(x: Scalar) -> Tile:
+def rsqrt(x: Scalar, *, flush_to_zero: bool = False) -> Tile:
     """One over the square root."""
     kernel_only()
 
@@ -107,8 +114,8 @@ def cosh(x: Scalar) -> Tile:
     kernel_only()
 
 
-def tanh(x: Scalar) -> Tile:
-    """Hyperbolic tangent."""
+def tanh(x: Scalar, *, rounding_mode: RoundingMode | None = None) -> Tile:
+    """Hyperbolic tangent; the rounding mode is FULL (as None) or, of float32, APPROX."""
     kernel_only()
 
 
@@ -142,23 +149,31 @@ def isnan(x: Scalar) -> Tile:
     kernel_only()
 
 
-def add(x: Scalar, y: Scalar) -> Tile:
+def add(
+    x: Scalar, y: Scalar, *, rounding_mode: RoundingMode | None = None, flush_to_zero: bool = False
+) -> Tile:
     """`x + y`; integers wrap."""
     kernel_only()
 
 
-def sub(x: Scalar, y: Scalar) -> Tile:
+def sub(
+    x: Scalar, y: Scalar, *, rounding_mode: RoundingMode | None = None, flush_to_zero: bool = False
+) -> Tile:
     """`x - y`; integers wrap."""
     kernel_only()
 
 
-def mul(x: Scalar, y: Scalar) -> Tile:
+def mul(
+    x: Scalar, y: Scalar, *, rounding_mode: RoundingMode | None = None, flush_to_zero: bool = False
+) -> Tile:
     """`x * y`; integers wrap."""
     kernel_only()
 
 
-def truediv(x: Scalar, y: Scalar) -> Tile:
-    """`x / y`; of whole numbers in float32."""
+def truediv(
+    x: Scalar, y: Scalar, *, rounding_mode: RoundingMode | None = None, flush_to_zero: bool = False
+) -> Tile:
+    """`x / y`; of whole numbers in float32. Float32 also takes the rounding modes FULL and APPROX."""
     kernel_only()
 
 
@@ -169,6 +184,21 @@ def floordiv(x: Scalar, y: Scalar) -> Tile:
 
 def mod(x: Scalar, y: Scalar) -> Tile:
     """`x % y`: what the floor division leaves, with the sign of `y`."""
+    kernel_only()
+
+
+def divmod(x: Scalar, y: Scalar) -> tuple[Tile, Tile]:  # noqa: A001 - Python's name
+    """`(x // y, x % y)`."""
+    kernel_only()
+
+
+def mulhi(x: Scalar, y: Scalar) -> Tile:
+    """The upper half of the product of integers, which has twice their width."""
+    kernel_only()
+
+
+def atan2(y: Scalar, x: Scalar) -> Tile:
+    """Angle of the point (x, y), from -pi to pi; of whole numbers in float32."""
     kernel_only()
 
 
@@ -232,17 +262,19 @@ def greater_equal(x: Scalar, y: Scalar) -> Tile:
     kernel_only()
 
 
-def minimum(x: Scalar, y: Scalar, *, propagate_nan: bool = True) -> Tile:
+def minimum(x: Scalar, y: Scalar, *, propagate_nan: bool = True, flush_to_zero: bool = False) -> Tile:
     """The smaller of both; NaN if either is, or only if both are where `propagate_nan` is off."""
     kernel_only()
 
 
-def maximum(x: Scalar, y: Scalar, *, propagate_nan: bool = True) -> Tile:
+def maximum(x: Scalar, y: Scalar, *, propagate_nan: bool = True, flush_to_zero: bool = False) -> Tile:
     """The larger of both; NaN if either is, or only if both are where `propagate_nan` is off."""
     kernel_only()
 
 
-def fma(x: Scalar, y: Scalar, z: Scalar) -> Tile:
+def fma(
+    x: Scalar, y: Scalar, z: Scalar, *, rounding_mode: RoundingMode | None = None, flush_to_zero: bool = False
+) -> Tile:
     """`x * y + z` of floats, rounded once."""
     kernel_only()
 

@@ -8,7 +8,16 @@ from typing import TypeVar
 from ._annotations import Scalar, Tile
 from ._kernel_only import kernel_only
 
-__all__ = ["assert_", "bid", "cdiv", "num_blocks", "static_assert", "static_iter"]
+__all__ = [
+    "assert_",
+    "bid",
+    "cdiv",
+    "ensure_constant",
+    "num_blocks",
+    "static_assert",
+    "static_eval",
+    "static_iter",
+]
 
 T = TypeVar("T")
 
@@ -35,6 +44,21 @@ def assert_(condition: Scalar, message: str = "") -> None:
 
 def static_assert(condition: bool, message: str = "") -> None:
     """Refuse to compile with `message` unless `condition`, known at compile time, is true."""
+    kernel_only()
+
+
+def static_eval(value: T) -> T:
+    """The value of an expression that Python itself computes while the kernel is compiled.
+
+    So everything Python has may be used in it, on what is known at compile time: comprehensions, `math`, any
+    function. Of a tile it can see `dtype`, `shape`, `ndim` and `size`, and choose it, as in
+    `tk.static_eval(a if a.dtype.is_float else b)`.
+    """
+    kernel_only()
+
+
+def ensure_constant(value: T) -> T:
+    """`value`, which must be known at compile time; refuses to compile where it is not."""
     kernel_only()
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ._annotations import Scalar, Tile
 from ._kernel_only import kernel_only
+from ._rounding import RoundingMode
 
 if TYPE_CHECKING:
     from ..dtypes import DType
@@ -65,11 +66,12 @@ def item(x: Tile) -> Tile:
     kernel_only()
 
 
-def astype(x: Scalar, dtype: DType) -> Tile:
-    """The same numbers as `dtype`, rounded to nearest even.
+def astype(x: Scalar, dtype: DType, *, rounding_mode: RoundingMode | None = None) -> Tile:
+    """The same numbers as `dtype`, rounded to nearest even unless told otherwise.
 
     Float to integer drops the fraction and saturates; a NaN gives 0. Integers keep their low bits. To bool
-    means "is not 0".
+    means "is not 0". float8_e8m0fnu rounds magnitudes towards zero, or up (RP). Which conversion takes which
+    rounding mode is in docs/language.md.
     """
     kernel_only()
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ..dtypes import DType, bfloat16, bool_, float32, float64, int32
+from ..dtypes import DType, bfloat16, bool_, float4_e2m1fn, float16, float32, float64, int32
 from ..ir import (
     AbsOp,
     AddOp,
     AndOp,
+    Atan2Op,
     BitcastOp,
     CastOp,
     CeilOp,
@@ -50,7 +51,18 @@ from ..tileir import ComparisonOrdering, ComparisonPredicate, IntegerOverflow, R
 from ..tileir import Value as TileValue
 from ._lowerer import HANDLERS, Lowerer, element_type, lowers, signedness
 
-__all__ = ["convert", "dtype_of_value"]
+__all__ = ["ROUNDINGS", "convert", "dtype_of_value"]
+
+ROUNDINGS = {
+    "nearest_even": RoundingMode.NEAREST_EVEN,
+    "nearest_away": RoundingMode.NEAREST_AWAY,
+    "zero": RoundingMode.ZERO,
+    "negative_inf": RoundingMode.NEGATIVE_INF,
+    "positive_inf": RoundingMode.POSITIVE_INF,
+    "approx": RoundingMode.APPROX,
+    "full": RoundingMode.FULL,
+}
+"""How Tile IR calls the ways to round."""
 
 _PREDICATES = {
     "eq": ComparisonPredicate.EQUAL,
@@ -94,30 +106,29 @@ for _op, _name in (
     _plain_unary(_op, _name)
 
 
-def _unary_without_flush(op: type[UnaryOp], name: str) -> None:
-    def handler(b: Lowerer, op: UnaryOp) -> None:
-        b[op.result] = b.fn.unary(name, b[op.source], flush_to_zero=False)
-
-    HANDLERS[op] = handler
+@lowers(Exp2Op)
+def _exp2(b: Lowerer, op: Exp2Op) -> None:
+    b[op.result] = b.fn.unary("exp2", b[op.source], flush_to_zero=op.flush_to_zero)
 
 
-_unary_without_flush(Exp2Op, "exp2")
-_unary_without_flush(RsqrtOp, "rsqrt")
+@lowers(RsqrtOp)
+def _rsqrt(b: Lowerer, op: RsqrtOp) -> None:
+    b[op.result] = b.fn.unary("rsqrt", b[op.source], flush_to_zero=op.flush_to_zero)
 
 
 @lowers(ExpOp)
 def _exp(b: Lowerer, op: ExpOp) -> None:
-    b[op.result] = b.fn.exp(b[op.source])
+    b[op.result] = b.fn.exp(b[op.source], ROUNDINGS[op.rounding])
 
 
 @lowers(TanhOp)
 def _tanh(b: Lowerer, op: TanhOp) -> None:
-    b[op.result] = b.fn.tanh(b[op.source])
+    b[op.result] = b.fn.tanh(b[op.source], ROUNDINGS[op.rounding])
 
 
 @lowers(SqrtOp)
 def _sqrt(b: Lowerer, op: SqrtOp) -> None:
-    b[op.result] = b.fn.sqrt(b[op.source])
+    b[op.result] = b.fn.sqrt(b[op.source], ROUNDINGS[op.rounding], op.flush_to_zero)
 
 
 @lowers(NegOp)
@@ -148,25 +159,31 @@ def _not(b: Lowerer, op: NotOp) -> None:
 
 @lowers(AddOp)
 def _add(b: Lowerer, op: AddOp) -> None:
-    add = b.fn.addf if dtype_of_value(op.lhs).is_float else b.fn.addi
-    b[op.result] = add(b[op.lhs], b[op.rhs])
+    if dtype_of_value(op.lhs).is_float:
+        b[op.result] = b.fn.addf(b[op.lhs], b[op.rhs], ROUNDINGS[op.rounding], op.flush_to_zero)
+    else:
+        b[op.result] = b.fn.addi(b[op.lhs], b[op.rhs])
 
 
 @lowers(SubOp)
 def _sub(b: Lowerer, op: SubOp) -> None:
-    sub = b.fn.subf if dtype_of_value(op.lhs).is_float else b.fn.subi
-    b[op.result] = sub(b[op.lhs], b[op.rhs])
+    if dtype_of_value(op.lhs).is_float:
+        b[op.result] = b.fn.subf(b[op.lhs], b[op.rhs], ROUNDINGS[op.rounding], op.flush_to_zero)
+    else:
+        b[op.result] = b.fn.subi(b[op.lhs], b[op.rhs])
 
 
 @lowers(MulOp)
 def _mul(b: Lowerer, op: MulOp) -> None:
-    mul = b.fn.mulf if dtype_of_value(op.lhs).is_float else b.fn.muli
-    b[op.result] = mul(b[op.lhs], b[op.rhs])
+    if dtype_of_value(op.lhs).is_float:
+        b[op.result] = b.fn.mulf(b[op.lhs], b[op.rhs], ROUNDINGS[op.rounding], op.flush_to_zero)
+    else:
+        b[op.result] = b.fn.muli(b[op.lhs], b[op.rhs])
 
 
 @lowers(DivOp)
 def _div(b: Lowerer, op: DivOp) -> None:
-    b[op.result] = b.fn.divf(b[op.lhs], b[op.rhs])
+    b[op.result] = b.fn.divf(b[op.lhs], b[op.rhs], ROUNDINGS[op.rounding], op.flush_to_zero)
 
 
 @lowers(FloorDivOp)
@@ -227,7 +244,7 @@ def _pow(b: Lowerer, op: PowOp) -> None:
 def _max(b: Lowerer, op: MaxOp) -> None:
     dtype = dtype_of_value(op.lhs)
     if dtype.is_float:
-        b[op.result] = b.fn.maxf(b[op.lhs], b[op.rhs], op.propagate_nan)
+        b[op.result] = b.fn.maxf(b[op.lhs], b[op.rhs], op.propagate_nan, op.flush_to_zero)
     else:
         b[op.result] = b.fn.maxi(b[op.lhs], b[op.rhs], signedness(dtype))
 
@@ -236,14 +253,26 @@ def _max(b: Lowerer, op: MaxOp) -> None:
 def _min(b: Lowerer, op: MinOp) -> None:
     dtype = dtype_of_value(op.lhs)
     if dtype.is_float:
-        b[op.result] = b.fn.minf(b[op.lhs], b[op.rhs], op.propagate_nan)
+        b[op.result] = b.fn.minf(b[op.lhs], b[op.rhs], op.propagate_nan, op.flush_to_zero)
     else:
         b[op.result] = b.fn.mini(b[op.lhs], b[op.rhs], signedness(dtype))
 
 
+@lowers(Atan2Op)
+def _atan2(b: Lowerer, op: Atan2Op) -> None:
+    b[op.result] = b.fn.binary("atan2", b[op.lhs], b[op.rhs])
+
+
 @lowers(MulHiOp)
 def _mulhi(b: Lowerer, op: MulHiOp) -> None:
-    b[op.result] = b.fn.binary("mulhii", b[op.lhs], b[op.rhs])
+    """Tile IR's is of unsigned numbers; read so, a negative factor counts the other one 2^width times too often."""
+    lhs, rhs = b[op.lhs], b[op.rhs]
+    high = b.fn.binary("mulhii", lhs, rhs)
+    if dtype_of_value(op.lhs).is_signed:
+        zero = b.fn.constant(b.tile(op.lhs), 0)
+        for factor, other in ((lhs, rhs), (rhs, lhs)):
+            high = b.fn.subi(high, b.fn.select(b.fn.cmpi(_LESS, factor, zero), other, zero))
+    b[op.result] = high
 
 
 @lowers(AndOp)
@@ -273,7 +302,7 @@ def _shr(b: Lowerer, op: ShiftRightOp) -> None:
 
 @lowers(FmaOp)
 def _fma(b: Lowerer, op: FmaOp) -> None:
-    b[op.result] = b.fn.fma(b[op.lhs], b[op.rhs], b[op.acc])
+    b[op.result] = b.fn.fma(b[op.lhs], b[op.rhs], b[op.acc], ROUNDINGS[op.rounding], op.flush_to_zero)
 
 
 @lowers(CompareOp)
@@ -298,7 +327,8 @@ def _select(b: Lowerer, op: SelectOp) -> None:
 
 @lowers(CastOp)
 def _cast(b: Lowerer, op: CastOp) -> None:
-    b[op.result] = convert(b, b[op.source], dtype_of_value(op.source), dtype_of_value(op.result))
+    have, want = dtype_of_value(op.source), dtype_of_value(op.result)
+    b[op.result] = convert(b, b[op.source], have, want, op.rounding)
 
 
 @lowers(BitcastOp)
@@ -308,7 +338,9 @@ def _bitcast(b: Lowerer, op: BitcastOp) -> None:
     b[op.result] = source if source.tile_type.element == target else b.fn.bitcast(source, target)
 
 
-def convert(b: Lowerer, source: TileValue, have: DType, want: DType) -> TileValue:
+def convert(
+    b: Lowerer, source: TileValue, have: DType, want: DType, rounding: str = "nearest_even"
+) -> TileValue:
     """Numbers of one element type as another."""
     if have is want:
         return source
@@ -316,7 +348,7 @@ def convert(b: Lowerer, source: TileValue, have: DType, want: DType) -> TileValu
         kind = source.tile_type.with_element(element_type(want))
         return b.fn.select(source, b.fn.constant(kind, 1.0), b.fn.constant(kind, 0.0))
     if have.is_float and want.is_float:
-        return _float_to_float(b, source, have, want)
+        return _float_to_float(b, source, have, want, rounding)
     if have.is_float:
         return _float_to_integer(b, source, have, want)
     if want is bfloat16 and have.bits >= 32:
@@ -351,11 +383,30 @@ def _integer_to_bfloat16(b: Lowerer, source: TileValue, have: DType) -> TileValu
     return b.fn.ftof(wide, element_type(bfloat16))
 
 
-def _float_to_float(b: Lowerer, source: TileValue, have: DType, want: DType) -> TileValue:
+def _float_to_float(b: Lowerer, source: TileValue, have: DType, want: DType, rounding: str) -> TileValue:
+    mode = ROUNDINGS[rounding]
+    if want is float4_e2m1fn or (have is float64 and want.bits < 32 and want is not float16):
+        source, have = _as_float32(b, source, have), float32
     # neither of two types of 16 bits or less holds the other: by way of float32, which holds both
-    if have.bits <= 19 and want.bits <= 19 and have is not float32:
+    elif have.bits <= 19 and want.bits <= 19:
         source, have = b.fn.ftof(source, element_type(float32)), float32
-    return b.fn.ftof(source, element_type(want))
+    return source if have is want else b.fn.ftof(source, element_type(want), mode)
+
+
+def _as_float32(b: Lowerer, source: TileValue, have: DType) -> TileValue:
+    """A float as float32; float64 rounded to odd, so that another rounding to something narrow is the only one.
+
+    Some targets would round to nearest twice.
+    """
+    if have is float32:
+        return source
+    if have is not float64:
+        return b.fn.ftof(source, element_type(float32))
+    near = b.fn.ftof(source, element_type(float32), RoundingMode.ZERO)
+    inexact = b.fn.cmpf(_NOT_EQUAL, b.fn.ftof(near, element_type(float64)), source)
+    bits = b.fn.bitcast(near, element_type(int32))
+    odd = b.fn.exti(inexact, element_type(int32), Signedness.UNSIGNED)
+    return b.fn.bitcast(b.fn.binary("ori", bits, odd), element_type(float32))
 
 
 def _float_to_integer(b: Lowerer, source: TileValue, have: DType, want: DType) -> TileValue:

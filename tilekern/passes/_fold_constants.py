@@ -36,6 +36,7 @@ from ..ir import (
     Op,
     OrOp,
     ReshapeOp,
+    RoundedBinaryOp,
     SelectOp,
     SubOp,
     TileType,
@@ -127,6 +128,8 @@ class _Folder:
                 return _constant(compute(lhs, rhs), op.result)
         if dtype is bool_:
             return _bool_identity(op, lhs, rhs)
+        if isinstance(op, RoundedBinaryOp) and (op.rounding != op.roundings[0] or op.flush_to_zero):
+            return None  # a zero may change its sign, a small number become zero
         if rhs is not None and _is_right_identity(op, rhs, dtype):
             return op.lhs
         if lhs is not None and isinstance(op, AddOp | MulOp) and _is_right_identity(op, lhs, dtype):
@@ -160,6 +163,8 @@ class _Folder:
         number = self._known(op.source)
         dtype = _dtype(op.result)
         if number is None or (isinstance(number, float) and not dtype.is_float):
+            return None
+        if op.rounding != "nearest_even":
             return None
         if not dtype.is_float:
             return _constant(int(number), op.result)

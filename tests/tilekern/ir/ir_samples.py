@@ -31,13 +31,36 @@ _UNARY_FLOAT = (
     *("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "floor"),
     "ceil",
 )
-_TWO_FLOATS = ("add", "sub", "mul", "div", "mod", "pow", "max", "min")
+_TWO_FLOATS = ("add", "sub", "mul", "div", "mod", "pow", "max", "min", "atan2")
 _TWO_INTS = ("floordiv", "truncdiv", "and", "or", "xor", "shl", "shr")
 
 SAMPLES: dict[str, list[str]] = {
     **{name: [f"%r = {name} %t : tile<4x8xf32>"] for name in _UNARY_FLOAT},
     **{name: [f"%r = {name} %t, %u : tile<4x8xf32>"] for name in _TWO_FLOATS},
     **{name: [f"%r = {name} %ints, %ints : tile<4x8xi32>"] for name in _TWO_INTS},
+    "add": [
+        "%r = add %t, %u : tile<4x8xf32>",
+        "%r = add %t, %u rounding=zero flush_to_zero=true : tile<4x8xf32>",
+    ],
+    "div": [
+        "%r = div %t, %u : tile<4x8xf32>",
+        "%r = div %half, %half rounding=negative_inf : tile<4x8xf16>",
+        "%r = div %t, %u rounding=approx : tile<4x8xf32>",
+        "%r = div %t, %u rounding=full flush_to_zero=true : tile<4x8xf32>",
+    ],
+    "exp": ["%r = exp %t : tile<4x8xf32>", "%r = exp %t rounding=approx : tile<4x8xf32>"],
+    "tanh": ["%r = tanh %half : tile<4x8xf16>", "%r = tanh %t rounding=approx : tile<4x8xf32>"],
+    "exp2": ["%r = exp2 %half : tile<4x8xf16>", "%r = exp2 %t flush_to_zero=true : tile<4x8xf32>"],
+    "rsqrt": ["%r = rsqrt %half : tile<4x8xf16>", "%r = rsqrt %t flush_to_zero=true : tile<4x8xf32>"],
+    "sqrt": [
+        "%r = sqrt %t : tile<4x8xf32>",
+        "%r = sqrt %half rounding=positive_inf : tile<4x8xf16>",
+        "%r = sqrt %t rounding=approx flush_to_zero=true : tile<4x8xf32>",
+    ],
+    "max": [
+        "%r = max %t, %u : tile<4x8xf32>",
+        "%r = max %t, %u propagate_nan=false flush_to_zero=true : tile<4x8xf32>",
+    ],
     "neg": ["%r = neg %t : tile<4x8xf32>", "%r = neg %ints : tile<4x8xi32>"],
     "abs": [
         "%r = abs %t : tile<4x8xf32>",
@@ -45,8 +68,11 @@ SAMPLES: dict[str, list[str]] = {
         "%r = abs %words : tile<4x8xu32>",
     ],
     "not": ["%r = not %bools : tile<4x8xbool>", "%r = not %ints : tile<4x8xi32>"],
-    "mulhi": ["%r = mulhi %words, %words : tile<4x8xu32>"],
-    "fma": ["%r = fma %t, %u, %t : tile<4x8xf32>"],
+    "mulhi": ["%r = mulhi %words, %words : tile<4x8xu32>", "%r = mulhi %ints, %ints2 : tile<4x8xi32>"],
+    "fma": [
+        "%r = fma %t, %u, %t : tile<4x8xf32>",
+        "%r = fma %t, %u, %t rounding=zero flush_to_zero=true : tile<4x8xf32>",
+    ],
     "compare": [
         *[
             f"%r = compare %t, %u predicate={p} : tile<4x8xbool>"
@@ -64,6 +90,9 @@ SAMPLES: dict[str, list[str]] = {
         "%r = cast %ints : tile<4x8xi16>",
         "%r = cast %half : tile<4x8xbf16>",
         "%r = cast %t : tile<4x8xtf32>",
+        "%r = cast %half rounding=positive_inf : tile<4x8xf8e8m0fnu>",
+        "%r = cast %t : tile<4x8xf4e2m1fn>",
+        "%r = cast %t rounding=zero : tile<4x8xbf16>",
     ],
     "bitcast": ["%r = bitcast %t : tile<4x8xi32>", "%r = bitcast %ints : tile<4x8xu32>"],
     "constant": [
@@ -153,6 +182,18 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         ("%r = neg %bools : tile<4x8xbool>", "got bool"),
         ("%r = neg %fp8 : tile<4x8xf8e4m3fn>", "cast it first"),
     ],
+    "add": [
+        ("%r = add %t, %row : tile<4x8xf32>", "needs one type for operands and result"),
+        ("%r = add %t, %u rounding=approx : tile<4x8xf32>", "rounding is one of nearest_even, zero"),
+        ("%r = add %ints, %ints rounding=zero : tile<4x8xi32>", "only floats are rounded"),
+        ("%r = add %half, %half flush_to_zero=true : tile<4x8xf16>", "flush_to_zero is for f32"),
+    ],
+    "div": [("%r = div %half, %half rounding=full : tile<4x8xf16>", "rounding full is for f32, got f16")],
+    "exp": [
+        ("%r = exp %ints : tile<4x8xi32>", "takes float elements, got i32"),
+        ("%r = exp %t flush_to_zero=true : tile<4x8xf32>", "has no flush_to_zero"),
+    ],
+    "max": [("%r = max %half, %half flush_to_zero=true : tile<4x8xf16>", "flush_to_zero is for f32")],
     "abs": [("%r = abs %t : tile<4x8xf16>", "the result has the type of the source")],
     "not": [("%r = not %t : tile<4x8xf32>", "takes bool or int or uint elements, got f32")],
     "fma": [
@@ -173,6 +214,8 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         ("%r = cast %t : tile<4x8xf32>", "both tile<4x8xf32>"),
         ("%r = cast %t : tile<4xf16>", "tiles of one shape"),
         ("%r = cast %t : tile<4x8xbool>", "compare with 0"),
+        ("%r = cast %t rounding=positive_inf : tile<4x8xf16>", "by rounding nearest_even or zero"),
+        ("%r = cast %t : tile<4x8xf8e8m0fnu>", "by rounding zero or positive_inf"),
     ],
     "bitcast": [("%r = bitcast %t : tile<4x8xi16>", "element types of one width")],
     "constant": [

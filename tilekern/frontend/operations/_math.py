@@ -8,10 +8,13 @@ from ... import language
 from ...dtypes import bool_, int32
 from ...ir import (
     AbsOp,
+    AddOp,
+    Atan2Op,
     CeilOp,
     CompareOp,
     CoshOp,
     CosOp,
+    DivOp,
     Exp2Op,
     ExpOp,
     FloorOp,
@@ -20,20 +23,25 @@ from ...ir import (
     LogOp,
     MaxOp,
     MinOp,
+    MulHiOp,
+    MulOp,
+    RoundedBinaryOp,
     RsqrtOp,
     SelectOp,
     SinhOp,
     SinOp,
     SqrtOp,
+    SubOp,
     TanhOp,
     TanOp,
     TileType,
     UnaryOp,
     Value,
 )
-from .._operators import binary, compare, unary
+from .._operators import binary, compare, emit_binary, unary
 from .._promotion import as_float, as_tile, broadcast_shape, broadcast_to, cast, promote
 from .._values import Loose, is_loose, is_number, tile_type
+from ._options import flush_option, rounding_option
 from ._registry import HANDLERS, implements
 
 if TYPE_CHECKING:
@@ -53,20 +61,58 @@ def _float_function(function: object, op: type[UnaryOp]) -> None:
 
 
 for _function, _op in (
-    (language.exp, ExpOp),
-    (language.exp2, Exp2Op),
     (language.log, LogOp),
     (language.log2, Log2Op),
-    (language.sqrt, SqrtOp),
-    (language.rsqrt, RsqrtOp),
     (language.sin, SinOp),
     (language.cos, CosOp),
     (language.tan, TanOp),
     (language.sinh, SinhOp),
     (language.cosh, CoshOp),
-    (language.tanh, TanhOp),
 ):
     _float_function(_function, _op)
+
+
+def _rounded_function(
+    t: Translator,
+    op: type[ExpOp | TanhOp | SqrtOp | Exp2Op | RsqrtOp],
+    x: object,
+    rounding_mode: object = None,
+    flush_to_zero: object = False,
+) -> Value:
+    value = as_float(t, x, f"the argument of {op.mnemonic}")
+    dtype = tile_type(value).number
+    made = op(
+        source=value,
+        rounding=rounding_option(t, rounding_mode, f"{op.mnemonic} of {dtype.name}", dtype, op.roundings),
+        flush_to_zero=flush_option(t, flush_to_zero, op.mnemonic, dtype),
+        result=Value(value.type),
+    )
+    return t.add(made).result
+
+
+@implements(language.exp)
+def exp(t: Translator, x: object, rounding_mode: object) -> object:
+    return _rounded_function(t, ExpOp, x, rounding_mode)
+
+
+@implements(language.tanh)
+def tanh(t: Translator, x: object, rounding_mode: object) -> object:
+    return _rounded_function(t, TanhOp, x, rounding_mode)
+
+
+@implements(language.sqrt)
+def sqrt(t: Translator, x: object, rounding_mode: object, flush_to_zero: object) -> object:
+    return _rounded_function(t, SqrtOp, x, rounding_mode, flush_to_zero)
+
+
+@implements(language.exp2)
+def exp2(t: Translator, x: object, flush_to_zero: object) -> object:
+    return _rounded_function(t, Exp2Op, x, flush_to_zero=flush_to_zero)
+
+
+@implements(language.rsqrt)
+def rsqrt(t: Translator, x: object, flush_to_zero: object) -> object:
+    return _rounded_function(t, RsqrtOp, x, flush_to_zero=flush_to_zero)
 
 
 def _rounding_function(function: object, op: type[UnaryOp]) -> None:
@@ -93,10 +139,6 @@ def _operator_function(function: object, symbol: str) -> None:
 
 
 for _operator, _symbol in (
-    (language.add, "+"),
-    (language.sub, "-"),
-    (language.mul, "*"),
-    (language.truediv, "/"),
     (language.floordiv, "//"),
     (language.mod, "%"),
     (language.pow, "**"),
@@ -113,6 +155,63 @@ for _operator, _symbol in (
     (language.greater_equal, ">="),
 ):
     _operator_function(_operator, _symbol)
+
+
+def _arithmetic_function(function: object, symbol: str, op: type[RoundedBinaryOp]) -> None:
+    name = getattr(function, "__name__", "")
+
+    def handler(t: Translator, x: object, y: object, rounding_mode: object, flush_to_zero: object) -> object:
+        x = as_tile(t, x) if is_number(x) and is_number(y) else x
+        if rounding_mode is None and flush_to_zero is False:
+            return binary(t, symbol, x, y)
+        lhs, rhs = promote(t, x, y)
+        dtype = tile_type(lhs).number
+        if dtype.restricted:
+            raise t.wrong_type(
+                f"{name} does not take {dtype.name}; convert first, as in x.astype(tk.float32)"
+            )
+        if op is DivOp:
+            lhs, rhs = as_float(t, lhs, name), as_float(t, rhs, name)
+            dtype = tile_type(lhs).number
+        rounding = rounding_option(t, rounding_mode, f"{name} of {dtype.name}", dtype, op.roundings)
+        flush = flush_option(t, flush_to_zero, name, dtype)
+        if not dtype.is_float:
+            return binary(t, symbol, lhs, rhs)
+        return t.add(
+            op(lhs=lhs, rhs=rhs, rounding=rounding, flush_to_zero=flush, result=Value(lhs.type))
+        ).result
+
+    HANDLERS[function] = handler
+
+
+for _operator, _symbol, _class in (
+    (language.add, "+", AddOp),
+    (language.sub, "-", SubOp),
+    (language.mul, "*", MulOp),
+    (language.truediv, "/", DivOp),
+):
+    _arithmetic_function(_operator, _symbol, _class)
+
+
+@implements(language.divmod)
+def divide(t: Translator, x: object, y: object) -> object:
+    x = as_tile(t, x) if is_number(x) and is_number(y) else x
+    return binary(t, "//", x, y), binary(t, "%", x, y)
+
+
+@implements(language.mulhi)
+def mulhi(t: Translator, x: object, y: object) -> object:
+    lhs, rhs = promote(t, x, y)
+    dtype = tile_type(lhs).number
+    if not dtype.is_integer:
+        raise t.wrong_type(f"mulhi takes integers, got {dtype.name}")
+    return emit_binary(t, MulHiOp, lhs, rhs)
+
+
+@implements(language.atan2)
+def atan2(t: Translator, y: object, x: object) -> object:
+    lhs, rhs = (as_float(t, v, "an argument of atan2") for v in promote(t, y, x))
+    return emit_binary(t, Atan2Op, lhs, rhs)
 
 
 @implements(language.negative)
@@ -147,17 +246,22 @@ def isnan(t: Translator, x: object) -> object:
 
 
 @implements(language.minimum)
-def minimum(t: Translator, x: object, y: object, propagate_nan: object) -> object:
-    return _extremum(t, MinOp, x, y, propagate_nan)
+def minimum(t: Translator, x: object, y: object, propagate_nan: object, flush_to_zero: object) -> object:
+    return _extremum(t, MinOp, x, y, propagate_nan, flush_to_zero)
 
 
 @implements(language.maximum)
-def maximum(t: Translator, x: object, y: object, propagate_nan: object) -> object:
-    return _extremum(t, MaxOp, x, y, propagate_nan)
+def maximum(t: Translator, x: object, y: object, propagate_nan: object, flush_to_zero: object) -> object:
+    return _extremum(t, MaxOp, x, y, propagate_nan, flush_to_zero)
 
 
 def _extremum(
-    t: Translator, op: type[MinOp] | type[MaxOp], x: object, y: object, propagate_nan: object
+    t: Translator,
+    op: type[MinOp] | type[MaxOp],
+    x: object,
+    y: object,
+    propagate_nan: object,
+    flush_to_zero: object,
 ) -> object:
     propagate = t.static_bool(propagate_nan, "propagate_nan")
     loose = is_loose(x) and is_loose(y)
@@ -168,15 +272,28 @@ def _extremum(
     if dtype is bool_:
         return binary(t, "&" if op is MinOp else "|", lhs, rhs)
     make = Loose if loose else Value
-    return t.add(op(lhs=lhs, rhs=rhs, propagate_nan=propagate, result=make(lhs.type))).result
+    flush = flush_option(t, flush_to_zero, op.mnemonic, dtype)
+    made = op(lhs=lhs, rhs=rhs, propagate_nan=propagate, flush_to_zero=flush, result=make(lhs.type))
+    return t.add(made).result
 
 
 @implements(language.fma)
-def fma(t: Translator, x: object, y: object, z: object) -> object:
+def fma(
+    t: Translator, x: object, y: object, z: object, rounding_mode: object, flush_to_zero: object
+) -> object:
     lhs, rhs, acc = promote(t, x, y, z)
-    if not tile_type(lhs).number.is_float or tile_type(lhs).number.restricted:
-        raise t.wrong_type(f"fma takes floats, got {tile_type(lhs).number.name}")
-    return t.add(FmaOp(lhs=lhs, rhs=rhs, acc=acc, result=Value(lhs.type))).result
+    dtype = tile_type(lhs).number
+    if not dtype.is_float or dtype.restricted:
+        raise t.wrong_type(f"fma takes floats, got {dtype.name}")
+    made = FmaOp(
+        lhs=lhs,
+        rhs=rhs,
+        acc=acc,
+        rounding=rounding_option(t, rounding_mode, f"fma of {dtype.name}", dtype, FmaOp.roundings),
+        flush_to_zero=flush_option(t, flush_to_zero, "fma", dtype),
+        result=Value(lhs.type),
+    )
+    return t.add(made).result
 
 
 @implements(language.where)

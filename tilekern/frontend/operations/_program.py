@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ... import language
 from ...dtypes import bool_, int32
 from ...ir import AssertOp, BlockIdOp, NumBlocksOp, Value, scalar
-from .._aggregates import leaves
+from .._iteration import items_of
 from .._operators import binary, unary
 from .._promotion import as_tile, cast
-from .._values import RangeValue, StaticItems, describe, is_tile
+from .._records import holds_tiles
+from .._values import StaticItems, describe, is_tile
 from ._registry import implements
 
 if TYPE_CHECKING:
@@ -71,14 +71,20 @@ def static_assert(t: Translator, condition: object, message: object) -> object:
 
 @implements(language.static_iter)
 def static_iter(t: Translator, items: object) -> object:
-    if isinstance(items, RangeValue):
-        bounds = (items.start, items.stop, items.step)
-        if any(is_tile(part) for part in leaves(bounds)):
-            raise t.wrong_type("static_iter takes a range known at compile time")
-        start, stop, step = (t.static_int(part, "a bound") for part in bounds)
-        return StaticItems(tuple(range(start, stop, step)))
-    if not isinstance(items, Iterable):
+    return StaticItems(items_of(t, items, "static_iter takes"))
+
+
+@implements(language.static_eval)
+def static_eval(t: Translator, value: object) -> object:
+    """Where it is called by another name, Python has no expression to compute."""
+    return ensure_constant(t, value)
+
+
+@implements(language.ensure_constant)
+def ensure_constant(t: Translator, value: object) -> object:
+    if holds_tiles(value):
         raise t.wrong_type(
-            f"static_iter takes a tuple or a range known at compile time, got {describe(items)}"
+            f"this is known only when the kernel runs: {describe(value)}; a parameter is known at compile time if "
+            "it is declared tk.Constant"
         )
-    return StaticItems(tuple(items))
+    return value

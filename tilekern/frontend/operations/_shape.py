@@ -6,13 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 from ... import language
-from ...dtypes import int32
-from ...ir import BitcastOp, CatOp, ExtractOp, IotaOp, PermuteOp, TileType, Value
+from ...dtypes import DType, float8_e8m0fnu, float32, float64, int32
+from ...ir import BitcastOp, CastOp, CatOp, ExtractOp, IotaOp, PermuteOp, TileType, Value, cast_roundings
 from .._operators import binary
 from .._promotion import as_tile, cast
 from .._promotion import broadcast_to as broadcast_value
 from .._promotion import reshape as reshape_value
 from .._values import describe, is_loose, is_number, is_scalar, is_tile, tile_type
+from ._options import rounding_option
 from ._registry import implements
 
 if TYPE_CHECKING:
@@ -57,10 +58,7 @@ def arange(t: Translator, size: object, start: object, step: object, dtype: obje
     return value
 
 
-def _element(t: Translator, value: object, dtype: object) -> Value:
-    from ...dtypes import DType
-
-    assert isinstance(dtype, DType)
+def _element(t: Translator, value: object, dtype: DType) -> Value:
     return cast(t, as_tile(t, value, dtype=dtype if is_loose(value) else None), dtype)
 
 
@@ -175,21 +173,38 @@ def item(t: Translator, x: object) -> object:
 
 
 @implements(language.astype)
-def astype(t: Translator, x: object, dtype: object) -> object:
+def astype(t: Translator, x: object, dtype: object, rounding_mode: object) -> object:
     element = t.static_dtype(dtype)
-    if is_number(x):
-        return (
-            t.constant(x, element)
-            if not (element.is_integer and isinstance(x, float))
-            else _truncate(t, x, element)
-        )
-    return cast(t, as_tile(t, x, dtype=element if is_loose(x) else None), element)
+    if is_number(x) and element.is_integer and isinstance(x, float):
+        return _truncate(t, x, element)
+    if is_number(x) and rounding_mode is None and element is not float8_e8m0fnu:
+        return t.constant(x, element)
+    # a number that is to be rounded in a certain way is held exactly first
+    exact = float64 if isinstance(x, float) else None if is_number(x) else element
+    value = as_tile(t, x, dtype=exact if is_loose(x) else None)
+    return convert(t, value, element, rounding_mode)
 
 
-def _truncate(t: Translator, number: float, dtype: object) -> Value:
-    from ...dtypes import DType
+def convert(t: Translator, value: Value, element: DType, rounding_mode: object) -> Value:
+    """`value` as another type, rounded as told."""
+    if rounding_mode is None:
+        return cast(t, value, element)
+    source = tile_type(value).number
+    what = f"conversion of {source.name} to {element.name}"
+    if rounding_mode is language.RoundingMode.RZI:
+        if not source.is_float or not element.is_integer:
+            raise t.wrong_value(f"RZI is for floats that become integers, not for the {what}")
+        return cast(t, value, element)
+    if source is element:
+        return value
+    rounding = rounding_option(t, rounding_mode, what, float32, cast_roundings(source, element))
+    if rounding == "nearest_even":
+        return cast(t, value, element)
+    result = Value(tile_type(value).with_dtype(element))
+    return t.add(CastOp(source=value, rounding=rounding, result=result)).result
 
-    assert isinstance(dtype, DType)
+
+def _truncate(t: Translator, number: float, dtype: DType) -> Value:
     if not math.isfinite(number):
         raise t.wrong_value(f"{number} has no whole part")
     return t.constant(int(number), dtype)
