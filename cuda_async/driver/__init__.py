@@ -4,6 +4,21 @@
 """
 
 from ._arguments import ArgumentBlock
+from ._graph import (
+    ChildNode,
+    ConditionalNode,
+    ConditionKind,
+    ConvertNode,
+    CopyNode,
+    EmptyNode,
+    FillNode,
+    ForeignNode,
+    GraphHandle,
+    KernelNode,
+    Node,
+    StridedCopyNode,
+    leaves,
+)
 from ._protocol import (
     DeviceLimits,
     DeviceProperties,
@@ -23,18 +38,31 @@ from ._protocol import (
 
 __all__ = [
     "ArgumentBlock",
+    "ChildNode",
+    "ConditionKind",
+    "ConditionalNode",
+    "ConvertNode",
+    "CopyNode",
     "DeviceLimits",
     "DeviceProperties",
     "Driver",
+    "EmptyNode",
     "EventHandle",
+    "FillNode",
+    "ForeignNode",
     "FunctionHandle",
     "FunctionInfo",
+    "GraphHandle",
     "HostFunction",
     "HostImage",
     "HostLaunch",
+    "KernelNode",
     "ModuleHandle",
+    "Node",
     "ParameterInfo",
     "ParameterKind",
     "PoolStatistics",
     "StreamHandle",
+    "StridedCopyNode",
+    "leaves",
 ]

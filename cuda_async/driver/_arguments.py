@@ -28,11 +28,12 @@ class ArgumentBlock:
         pointers_address: address of the `void*[]` for `cuLaunchKernel`; 0 when there are no parameters.
     """
 
-    __slots__ = ("_pointers", "_storage", "buffer", "pointers_address", "size_bytes", "words")
+    __slots__ = ("_parameters", "_pointers", "_storage", "buffer", "pointers_address", "size_bytes", "words")
 
     def __init__(self, parameters: Sequence[ParameterInfo]) -> None:
         size = max((p.offset_bytes + p.size_bytes for p in parameters), default=0)
         self.size_bytes = size
+        self._parameters = parameters
         # 16 spare bytes: parameters are aligned to at most 16, and the start must be too.
         whole = -(-size // 16) * 16
         self._storage = (ctypes.c_ubyte * (whole + 16))()
@@ -48,6 +49,12 @@ class ArgumentBlock:
     def pack_into(self, layout: struct.Struct, *values: object) -> None:
         """Write all arguments at once; `layout` spans the block."""
         layout.pack_into(self.buffer, 0, *values)
+
+    def copy(self) -> ArgumentBlock:
+        """Another block, with the same bytes now."""
+        other = ArgumentBlock(self._parameters)
+        other.buffer[:] = self.buffer
+        return other
 
     def __bytes__(self) -> bytes:
         return bytes(self.buffer)

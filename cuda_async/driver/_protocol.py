@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ._arguments import ArgumentBlock
+    from ._graph import GraphHandle, Node
 
 __all__ = [
     "DeviceLimits",
@@ -402,4 +403,27 @@ class Driver(Protocol):
         cooperative: bool,
     ) -> None:
         """`launch` with cluster dimensions or as a cooperative launch. Hot."""
+        ...
+
+    # -- graphs
+    def graph_create(self, nodes: Sequence[Node], stream: StreamHandle) -> GraphHandle:
+        """Make something of `nodes` that can be launched; each comes after those it depends on. Slow.
+
+        Runs nothing. What can be uploaded ahead of the first launch is, in `stream`.
+        """
+        ...
+
+    def graph_update(self, graph: GraphHandle, node: Node) -> bool:
+        """Launches from now on use the node's fields as they are now; those in flight do not.
+
+        False where that cannot be: the graph has to be made anew.
+        """
+        ...
+
+    def graph_launch(self, graph: GraphHandle, stream: StreamHandle) -> None:
+        """Enqueue all nodes of the graph. The caller orders launches of one graph in several streams. Hot."""
+        ...
+
+    def graph_destroy(self, graph: GraphHandle) -> None:
+        """The handle is gone. No launch of it may be in flight."""
         ...

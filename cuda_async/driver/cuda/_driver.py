@@ -22,7 +22,7 @@ from ...errors import ClosedError, CompileError, ContextError
 from .._protocol import EventHandle, FunctionHandle, StreamHandle
 from ._bindings import FORKED, find_driver
 from ._errors import NOT_READY
-from ._memory import MemoryCalls
+from ._graphs import GraphCalls
 from ._properties import PORTABLE_CLUSTER_BLOCKS, read_properties
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ MAX_CACHED_CONFIGS = 256
 CAPTURE_IMPLICIT = 906
 
 
-class CudaDriver(MemoryCalls):
+class CudaDriver(GraphCalls):
     """One CUDA device, as `driver.Driver`. Made by `open_cuda_driver` and `borrow_context`."""
 
     def __init__(self, api: Any, ordinal: int, context: Any, device: Any) -> None:
@@ -368,6 +368,7 @@ class CudaDriver(MemoryCalls):
 _QUIET = (
     "close",
     "event_destroy",
+    "graph_destroy",
     "memory_free_async",
     "module_unload",
     "pinned_free",
@@ -376,6 +377,8 @@ _QUIET = (
 )
 _REFUSED = (
     "bind",
+    "capture_begin",
+    "capture_end",
     "convert_async",
     "convert_prepare",
     "copy_device_to_device_async",
@@ -392,6 +395,9 @@ _REFUSED = (
     "fill_async",
     "function_allow_shared_bytes",
     "function_info",
+    "graph_create",
+    "graph_launch",
+    "graph_update",
     "bind_launch",
     "launch",
     "launch_failed",

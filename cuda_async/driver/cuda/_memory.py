@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ...errors import ContextError, CudaAsyncError, OutOfMemoryError
 from .._arguments import ArgumentBlock
 from .._protocol import FunctionHandle, PoolStatistics
+from ._condition import condition_kernel
 from ._convert import check_convertible, convert_kernel
 from ._errors import INVALID_VALUE, OUT_OF_MEMORY, invalid_value
 from ._kernel_text import BLOCK_THREADS, KernelText, module_text
@@ -220,9 +221,11 @@ class MemoryCalls(ModuleCalls):
         self._call("cuMemcpy2DAsync", copy, self._streams[stream])
 
     def _copy_by_kernel(self, plan: CopyPlan, stream: StreamHandle) -> None:
-        wide = plan.count >= NARROW_INDEX_UNITS
-        kernel = self._own_kernel(("strided", plan.unit, wide))
+        kernel = self._own_kernel(self._strided_key(plan))
         self._run_own(kernel, strided_arguments(plan), plan.count, stream)
+
+    def _strided_key(self, plan: CopyPlan) -> tuple[object, ...]:
+        return ("strided", plan.unit, plan.count >= NARROW_INDEX_UNITS)
 
     # -- fills and conversions
 
@@ -286,7 +289,7 @@ class MemoryCalls(ModuleCalls):
         self._own_kernel(("fill",))
 
     def _own_kernel(self, key: tuple[object, ...]) -> tuple[FunctionHandle, KernelText]:
-        """A kernel by `("convert", dst, src)`, `("fill",)` or `("strided", unit, wide)`.
+        """A kernel by `("convert", dst, src)`, `("fill",)`, `("strided", unit, wide)` or `("condition", itemsize)`.
 
         Loaded on first use, by one thread while others wait.
         """
@@ -311,23 +314,31 @@ class MemoryCalls(ModuleCalls):
         count: int,
         stream: StreamHandle,
     ) -> None:
-        function, text = kernel
-        arguments = ArgumentBlock(text.parameters)
-        for i, value in enumerate(values):
-            arguments.buffer[8 * i : 8 * i + 8] = (value & KEEP_EVERYTHING).to_bytes(8, "little")
-        most = self.properties.limits.multiprocessors * BLOCKS_PER_MULTIPROCESSOR
-        blocks = min(-(-count // BLOCK_THREADS), most)
+        function, blocks, arguments = self._own_launch(kernel, values, count)
         self._call(
             "cuLaunchKernel",
             *(self._functions[function], blocks, 1, 1, BLOCK_THREADS, 1, 1, 0),
             *(self._streams[stream], arguments.pointers_address, 0),
         )
 
+    def _own_launch(
+        self, kernel: tuple[FunctionHandle, KernelText], values: list[int], count: int
+    ) -> tuple[FunctionHandle, int, ArgumentBlock]:
+        """(function, blocks, arguments) for `count` indices, in blocks of `BLOCK_THREADS`."""
+        function, text = kernel
+        arguments = ArgumentBlock(text.parameters)
+        for i, value in enumerate(values):
+            arguments.buffer[8 * i : 8 * i + 8] = (value & KEEP_EVERYTHING).to_bytes(8, "little")
+        most = self.properties.limits.multiprocessors * BLOCKS_PER_MULTIPROCESSOR
+        return function, min(-(-count // BLOCK_THREADS), most), arguments
+
 
 def _kernels_with(key: tuple[object, ...]) -> dict[tuple[object, ...], KernelText]:
     """The kernel of a key, and those that are loaded with it."""
     if key[0] == "convert":
         return {key: convert_kernel(str(key[1]), str(key[2]))}
+    if key[0] == "condition":
+        return {key: condition_kernel(int(str(key[1])))}
     kernels: dict[tuple[object, ...], KernelText] = {("fill",): fill_kernel()}
     for unit in (1, 2, 4, 8, 16):
         for wide in (False, True):

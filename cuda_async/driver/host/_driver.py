@@ -16,12 +16,14 @@ import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import ClosedError, CompileError, DeviceLostError, OutOfMemoryError
+from .._graph import GraphHandle, KernelNode, Node
 from .._protocol import EventHandle, FunctionHandle, HostLaunch, ModuleHandle, StreamHandle
 from ._codes import driver_error, unknown_handle
 from ._convert import can_convert
 from ._engine import Engine
 from ._entries import Entry, EventRecord, WaitEntry
 from ._fork import Level, fork_safe_lock
+from ._graph import HostGraph
 from ._limits import LIMITS, check_launch, device_properties
 from ._memory import HostMemory, pinned_allocate, pinned_release
 from ._modules import Function, Module, load_image
@@ -95,6 +97,7 @@ class HostDriver(SteppedControls):
         self._events: dict[EventHandle, _Event] = {}
         self._modules: dict[ModuleHandle, Module] = {}
         self._functions: dict[FunctionHandle, Function] = {}
+        self._graphs: dict[GraphHandle, HostGraph] = {}
         self._pinned: dict[int, int] = {}
         self._poison = poison_freed()
         self._refusal: Callable[[], Exception] | None = None
@@ -132,7 +135,7 @@ class HostDriver(SteppedControls):
         with contextlib.suppress(Exception):
             for module in list(self._modules.values()):
                 module.unload()
-        for table in (self._streams, self._events, self._modules, self._functions):
+        for table in (self._streams, self._events, self._modules, self._functions, self._graphs):
             table.clear()
 
     def fail_device(self, error: Exception) -> None:
@@ -500,6 +503,20 @@ class HostDriver(SteppedControls):
         cluster: tuple[int, int, int] | None,
         cooperative: bool,
     ) -> None:
+        entry = self._launch_entry(function, grid, block, shared_bytes, arguments, cluster, cooperative)
+        self._enqueue(stream, entry, "cuLaunchKernel")
+
+    def _launch_entry(
+        self,
+        function: FunctionHandle,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        arguments: ArgumentBlock,
+        cluster: tuple[int, int, int] | None,
+        cooperative: bool,
+    ) -> LaunchEntry:
+        """A checked launch."""
         found = self._function(function, "cuLaunchKernel")
         found.prepare()
         check_launch(
@@ -520,7 +537,7 @@ class HostDriver(SteppedControls):
             cluster=cluster,
             cooperative=cooperative,
         )
-        self._enqueue(stream, LaunchEntry(found.function, launch), "cuLaunchKernel")
+        return LaunchEntry(found.function, launch)
 
     def _module(self, module: ModuleHandle, call: str) -> Module:
         self._check()
@@ -534,6 +551,43 @@ class HostDriver(SteppedControls):
         if found is None or self._refusal is not None:
             self._check()
             raise unknown_handle(call, "function", function)
+        return found
+
+    # ---------------------------------------------------------------------------- graphs
+
+    def graph_create(self, nodes: Sequence[Node], stream: StreamHandle) -> GraphHandle:
+        self._check()
+        handle = GraphHandle(next(_numbers))
+        self._graphs[handle] = HostGraph(nodes, self.memory, self._node_entry)
+        return handle
+
+    def graph_update(self, graph: GraphHandle, node: Node) -> bool:
+        self._graph(graph, "cuGraphExecNodeSetParams").refresh()
+        return True
+
+    def graph_launch(self, graph: GraphHandle, stream: StreamHandle) -> None:
+        self._enqueue(stream, self._graph(graph, "cuGraphLaunch").entry(), "cuGraphLaunch")
+
+    def graph_destroy(self, graph: GraphHandle) -> None:
+        self._graph(graph, "cuGraphExecDestroy")
+        del self._graphs[graph]
+
+    def _node_entry(self, node: KernelNode) -> LaunchEntry:
+        return self._launch_entry(
+            node.function,
+            node.grid,
+            node.block,
+            node.shared_bytes,
+            node.arguments,
+            node.cluster,
+            node.cooperative,
+        )
+
+    def _graph(self, graph: GraphHandle, call: str) -> HostGraph:
+        found = self._graphs.get(graph)
+        if found is None or self._refusal is not None:
+            self._check()
+            raise unknown_handle(call, "graph", graph)
         return found
 
 
