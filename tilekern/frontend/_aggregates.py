@@ -31,7 +31,7 @@ def record_fields(cls: type) -> tuple[str, ...] | None:
         is_ours = cls.__module__.partition(".")[0] in ("tilekern", "cuda_async")
         found = None
         if parameters is not None and parameters.frozen and not is_ours:
-            found = tuple([field.name for field in dataclasses.fields(cls)])  # type: ignore[arg-type]
+            found = tuple([field.name for field in dataclasses.fields(cls)])
         _fields[cls] = found
     return _fields[cls]
 
@@ -88,7 +88,7 @@ def rebuild(value: object, new: Iterator[object]) -> object:
 
 def new_record(cls: type, values: dict[str, object]) -> object:
     """An instance of a frozen dataclass with those fields; none of its own code runs."""
-    record = object.__new__(cls)
+    record: object = object.__new__(cls)
     for name, value in values.items():
         object.__setattr__(record, name, value)
     return record

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ._aggregates import is_named_tuple, is_record
+from ._records import record_attribute
 from ._values import (
     BoundMethod,
     InnerFunction,
     OwnedTileValue,
+    PartialFunction,
     RangeValue,
     StaticItems,
     TensorValue,
@@ -40,12 +43,14 @@ def attribute(t: Translator, value: object, name: str) -> object:
         return found if found is not None else _missing(t, value, name, "shape, strides, dtype, ndim")
     if isinstance(value, OwnedTileValue):
         return _of_owned_tile(t, value, name)
-    if isinstance(value, RangeValue | StaticItems | InnerFunction | BoundMethod):
+    if isinstance(value, RangeValue | StaticItems | InnerFunction | PartialFunction | BoundMethod):
         return _missing(t, value, name, "")
     try:
+        if is_record(value) or is_named_tuple(value):
+            return record_attribute(t, value, name)
         return t.captures.from_attribute(value, name)
     except AttributeError as error:
-        raise t.wrong_type(str(error)) from None
+        raise _no_attribute(t, value, name, error) from None
 
 
 def _of_tile(t: Translator, value: Value, name: str) -> object:
@@ -81,3 +86,15 @@ def _of_owned_tile(t: Translator, value: OwnedTileValue, name: str) -> object:
 
 def _missing(t: Translator, value: object, name: str, there: str) -> object:
     raise t.wrong_type(f"{describe(value)} has no {name}{f'; it has {there}' if there else ''}")
+
+
+_GROWING = ("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse")
+
+
+def _no_attribute(t: Translator, value: object, name: str, error: AttributeError) -> Exception:
+    if isinstance(value, tuple) and name in _GROWING:
+        return t.wrong_type(
+            f"lists are tuples in a kernel and do not change, so they have no {name}; make a new one, as in "
+            "items = (*items, item)"
+        )
+    return t.wrong_type(str(error))

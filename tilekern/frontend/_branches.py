@@ -72,11 +72,13 @@ def choose(
     """The value of one of two expressions."""
     where = t.location
     sides: list[_Side] = []
+    frame.sides += 1
     for expression in (then, otherwise):
         values: list[object] = []
         side = _translate_side(t, frame, lambda e=expression, v=values: v.append(e()))  # type: ignore[misc]
         side.value = values[0]
         sides.append(side)
+    frame.sides -= 1
     t.builder.location = where
     a, b = sides[0].value, sides[1].value
     merger = _Merger(t)

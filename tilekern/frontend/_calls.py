@@ -1,48 +1,31 @@
-"""Calls: of language functions, element types, helpers (inlined) and Python's own functions."""
+"""Calls: of language functions, element types and helpers (inlined); `_builtins` has Python's own."""
 
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from .. import language
-from ..dtypes import DType, bool_, float32, int32, int64
-from ._aggregates import leaves
+from ..dtypes import DType
+from ._aggregates import is_named_tuple, leaves
+from ._builtins import SPECIAL, call_builtin
 from ._frame import Frame, Returned
-from ._operators import binary
 from ._promotion import as_tile, cast
+from ._records import replaced
 from ._source import FunctionNode, FunctionSource, source_of
 from ._translator import MAX_CALL_DEPTH
-from ._values import (
-    BoundMethod,
-    InnerFunction,
-    Loose,
-    OwnedTileValue,
-    RangeValue,
-    TensorValue,
-    describe,
-    is_loose,
-    is_scalar,
-    is_tile,
-    tile_type,
-)
+from ._values import BoundMethod, InnerFunction, PartialFunction, is_loose, is_tile
 from .operations import HANDLERS
 
 if TYPE_CHECKING:
+    from ._builtins import Builtin
     from ._translator import Translator
 
 __all__ = ["call", "inner_function", "run_function"]
-
-_PLAIN: frozenset[object] = frozenset(
-    {len, isinstance, issubclass, sum, sorted, divmod, round, repr, all, any, pow, hasattr, getattr, ord, chr}
-)
-"""Python's functions that are computed at compile time; classes are too."""
-
-_TAKE_TILES: frozenset[object] = frozenset({len, isinstance, tuple, list, dict, zip, enumerate, reversed})
-"""Those that may be given tiles, because they do not look into them."""
 
 
 def call(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
@@ -61,7 +44,9 @@ def call(t: Translator, function: object, args: tuple[object, ...], kwargs: dict
         return cast(t, as_tile(t, value, dtype=function if is_loose(value) else None), function)
     if isinstance(function, InnerFunction):
         return _inline(t, function.source, function.frame, args, kwargs)
-    special = _SPECIAL.get(function) if isinstance(function, type | types.BuiltinFunctionType) else None
+    if isinstance(function, PartialFunction):
+        return call(t, function.function, (*function.args, *args), {**function.kwargs, **kwargs})
+    special = _special(function)
     if special is not None:
         return special(t, function, args, kwargs)
     if _is_numpys(function) and any(is_tile(v) for v in leaves((args, tuple(kwargs.values())))):
@@ -79,8 +64,25 @@ def call(t: Translator, function: object, args: tuple[object, ...], kwargs: dict
         t.captures.from_attribute(function, "__code__")
         return _inline(t, source_of(function), None, args, kwargs)
     if isinstance(function, types.MethodType):
+        if is_named_tuple(function.__self__) and function.__name__ == "_replace":
+            return replaced(t, function.__self__, kwargs)
         return call(t, function.__func__, (function.__self__, *args), kwargs)
-    return _compile_time(t, function, args, kwargs)
+    if isinstance(function, functools.partial):
+        return call(t, function.func, (*function.args, *args), {**function.keywords, **kwargs})
+    if isinstance(function, functools._lru_cache_wrapper):
+        return call(t, function.__wrapped__, args, kwargs)
+    written = inspect.getattr_static(type(function), "__call__", None)
+    is_object = not isinstance(function, type) and not getattr(function, "is_tile_kernel", False)
+    if isinstance(written, types.FunctionType) and is_object:
+        return call(t, written, (function, *args), kwargs)
+    return call_builtin(t, function, args, kwargs)
+
+
+def _special(function: object) -> Builtin | None:
+    try:
+        return SPECIAL.get(function)
+    except TypeError:  # not hashable
+        return None
 
 
 def _is_numpys(function: object) -> bool:
@@ -90,50 +92,6 @@ def _is_numpys(function: object) -> bool:
 
 _OURS = {"power": "pow", "multiply": "mul", "subtract": "sub", "divide": "truediv", "true_divide": "truediv"}
 """Functions that NumPy calls otherwise."""
-
-
-def _compile_time(
-    t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> object:
-    """A call that Python makes while the kernel is compiled."""
-    if getattr(function, "is_tile_kernel", False):
-        raise t.wrong_type(
-            f"{describe(function)} is a kernel and cannot be called from one; move what they share into a function"
-        )
-    if not callable(function):
-        raise t.wrong_type(f"{describe(function)} cannot be called")
-    name = getattr(function, "__name__", str(function))
-    if not _is_computable(function):
-        raise t.wrong_type(f"{describe(function)} cannot be called in a kernel: its source cannot be read")
-    if any(is_tile(v) for v in leaves((args, tuple(kwargs.values())))) and function not in _TAKE_TILES:
-        has_ours = getattr(language, name, None) in HANDLERS
-        raise t.wrong_type(
-            f"{name} is computed at compile time and takes no tiles"
-            + (f"; tk.{name} does" if has_ours else "")
-        )
-    return _by_python(t, function, args, kwargs)
-
-
-def _is_computable(function: object) -> bool:
-    """True for what has no side effects when it is called at compile time."""
-    if isinstance(function, type) or function in _PLAIN:
-        return True
-    owner = getattr(function, "__self__", None)
-    return getattr(function, "__module__", None) in ("math", "operator") or isinstance(
-        owner, str | tuple | dict | int | float | range | frozenset
-    )
-
-
-def _by_python(
-    t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]
-) -> object:
-    # Any: one of Python's own functions, or a class
-    python: Any = function
-    try:
-        return python(*args, **kwargs)
-    except Exception as error:
-        name = getattr(function, "__name__", str(function))
-        raise t.wrong_value(f"{name}: {type(error).__name__}: {error}") from None
 
 
 # ------------------------------------------------------------------ language functions
@@ -164,85 +122,6 @@ METHODS: dict[str, Callable[..., object]] = {
     "store": language.OwnedTile.store,
 }
 """Methods of partition parameters; those of tiles are functions of the language."""
-
-
-# ------------------------------------------------------------------ Python functions with tiles
-
-
-def _range(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-    if kwargs or not 1 <= len(args) <= 3:
-        raise t.wrong_type(f"range takes one to three numbers, got {len(args) + len(kwargs)}")
-    numbers: list[Any] = []
-    for value in args:
-        if type(value) is int or (is_scalar(value) and value.type.number.is_integer):  # type: ignore[union-attr]
-            numbers.append(value)
-        else:
-            raise t.wrong_type(f"range takes whole numbers and integer scalars, got {describe(value)}")
-    start, stop, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
-    if step == 0:
-        raise t.wrong_value("the step of range is 0")
-    return RangeValue(start, stop, step)
-
-
-def _extremum(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-    """min and max: of tiles, two by two."""
-    values = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
-    if not any(is_tile(v) for v in values):
-        return _by_python(t, function, args, kwargs)
-    combine = language.minimum if function is min else language.maximum
-    result = values[0]
-    for value in values[1:]:
-        result = _language(t, combine, (result, value), kwargs)
-    return result
-
-
-def _absolute(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-    if not any(is_tile(v) for v in args):
-        return _by_python(t, function, args, kwargs)
-    return _language(t, language.abs, args, kwargs)
-
-
-def _convert(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-    """int(x), float(x), bool(x): of a scalar, a conversion to the type such numbers have by default.
-
-    A loose number is held in that kind of number already, or is a whole one that float64 holds as well.
-    """
-    if len(args) != 1 or not is_tile(args[0]):
-        return _by_python(t, function, args, kwargs)
-    value = args[0]
-    if isinstance(value, Loose) and function is not bool:
-        if tile_type(value).number.is_float == (function is float):
-            return value
-        return binary(t, "*", value, 1.0) if function is float else cast(t, value, int64)
-    dtype = {int: int32, float: float32, bool: bool_}[function]  # type: ignore[index]
-    return cast(t, value, dtype)
-
-
-def _print(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-    raise t.syntax(
-        "kernels cannot print; store the value in an output, copy that to the host (to_host) and print it there"
-    )
-
-
-def _len(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-    if len(args) == 1 and (is_tile(args[0]) or isinstance(args[0], TensorValue | OwnedTileValue)):
-        name = getattr(args[0], "name", "") or "x"
-        raise t.wrong_type(f"{describe(args[0])} has no len; use {name}.shape[0]")
-    return _by_python(t, function, args, kwargs)
-
-
-_Special = Callable[["Translator", object, tuple[object, ...], dict[str, object]], object]
-_SPECIAL: Mapping[object, _Special] = {
-    range: _range,
-    min: _extremum,
-    max: _extremum,
-    abs: _absolute,
-    int: _convert,
-    float: _convert,
-    bool: _convert,
-    print: _print,
-    len: _len,
-}
 
 
 # ------------------------------------------------------------------ helpers

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..dtypes import DType
 
-__all__ = ["Capture", "Captures"]
+__all__ = ["Capture", "Captures", "frozen", "is_trusted"]
 
 MAX_CONTENT = 1024
 """Items, or elements of an array, up to which a container is compared by content."""
@@ -78,11 +78,16 @@ class Captures:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, int, str], Capture] = {}
+        self._own: dict[int, object] = {}
+
+    def own(self, value: object) -> None:
+        """Note an object that the kernel itself has made: reading its attributes captures nothing."""
+        self._own[id(value)] = value
 
     def from_globals(self, names: Any, name: str) -> object:
         """The value of a module's name; `names` is the module's dict."""
         value = names[name]
-        if not (isinstance(value, types.ModuleType) and _is_trusted(value.__name__)):
+        if not (isinstance(value, types.ModuleType) and is_trusted(value.__name__)):
             self._add("global", names, name, value)
         return value
 
@@ -96,10 +101,12 @@ class Captures:
         """The value of an attribute."""
         value = getattr(owner, name)
         if isinstance(owner, types.ModuleType):
-            if not _is_trusted(owner.__name__):
+            if not is_trusted(owner.__name__):
                 self._add("attribute", owner, name, value)
-        elif not isinstance(owner, _VALUES) and not (
-            isinstance(owner, type) and _is_trusted(owner.__module__)
+        elif (
+            not isinstance(owner, _VALUES)
+            and not (isinstance(owner, type) and is_trusted(owner.__module__))
+            and id(owner) not in self._own
         ):
             self._add("attribute", owner, name, value)
         return value
@@ -123,7 +130,8 @@ def _is_steady(capture: Capture) -> bool:
         return False
 
 
-def _is_trusted(module: str) -> bool:
+def is_trusted(module: str) -> bool:
+    """True for modules whose names stay what they are."""
     return module.partition(".")[0] in _TRUSTED
 
 

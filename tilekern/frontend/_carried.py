@@ -124,7 +124,7 @@ class Carried:
 
 
 def plan_carried(
-    t: Translator, frame: Frame, body: list[ast.stmt], trial: Callable[[Carried], None]
+    t: Translator, frame: Frame, body: list[ast.AST], trial: Callable[[Carried], None]
 ) -> Carried:
     """What the loop with that body carries; `trial` translates one turn for nothing."""
     before = {

@@ -6,18 +6,24 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from .. import language
 from ._attributes import attribute
 from ._branches import choose
 from ._calls import call
-from ._operators import binary, compare, truth, unary
-from ._values import OwnedTileValue, TensorValue, describe, is_tile
+from ._comparisons import compare_any
+from ._comprehensions import dict_comprehension, list_comprehension
+from ._iteration import items_of
+from ._operators import binary, truth, unary
+from ._records import NOT_THERE, call_method, holds_tiles
+from ._static_eval import static_eval
+from ._values import FormattedText, Hole, OwnedTileValue, TensorValue, describe, is_tile
 from .operations import index_tile
 
 if TYPE_CHECKING:
     from ._frame import Frame
     from ._translator import Translator
 
-__all__ = ["binary_symbol", "evaluate"]
+__all__ = ["binary_symbol", "evaluate", "static_key"]
 
 _BINARY: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -47,6 +53,9 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.In: "in",
     ast.NotIn: "not in",
 }
+
+
+_CONVERSIONS: dict[int, Callable[[object], str]] = {ord("r"): repr, ord("s"): str, ord("a"): ascii}
 
 
 def binary_symbol(op: ast.operator) -> str:
@@ -79,10 +88,8 @@ def _tuple(t: Translator, frame: Frame, node: ast.Tuple | ast.List) -> object:
     for element in node.elts:
         if isinstance(element, ast.Starred):
             value = evaluate(t, frame, element.value)
-            if not isinstance(value, tuple | list | range):
-                t.at(frame, element)
-                raise t.wrong_type(f"* spreads a tuple, got {describe(value)}")
-            parts.extend(value)
+            t.at(frame, element)
+            parts.extend(items_of(t, value, "* spreads"))
         else:
             parts.append(evaluate(t, frame, element))
     return tuple(parts)
@@ -107,7 +114,7 @@ def _compare(t: Translator, frame: Frame, node: ast.Compare) -> object:
     for op, comparator in zip(node.ops, node.comparators, strict=True):
         right = evaluate(t, frame, comparator)
         t.at(frame, node)
-        part = compare(t, _COMPARE[type(op)], left, right)
+        part = compare_any(t, _COMPARE[type(op)], left, right)
         left = right
         if len(node.ops) == 1:
             return part
@@ -183,6 +190,9 @@ def _subscript(t: Translator, frame: Frame, node: ast.Subscript) -> object:
         raise t.wrong_type(
             f"partition {value.name} takes no index; use {value.name}.load(), this block's tile"
         )
+    own = call_method(t, value, "__getitem__", index)
+    if own is not NOT_THERE:
+        return own
     if is_tile(index):
         raise t.wrong_type(f"an index into {describe(value)} is known at compile time, got {describe(index)}")
     if not hasattr(type(value), "__getitem__"):
@@ -212,6 +222,8 @@ def _lambda(t: Translator, frame: Frame, node: ast.Lambda) -> object:
 
 def _call(t: Translator, frame: Frame, node: ast.Call) -> object:
     function = evaluate(t, frame, node.func)
+    if function is language.static_eval:
+        return static_eval(t, frame, node)
     args = _tuple(t, frame, ast.Tuple(elts=node.args, ctx=ast.Load()))
     assert isinstance(args, tuple)
     kwargs: dict[str, object] = {}
@@ -229,20 +241,78 @@ def _call(t: Translator, frame: Frame, node: ast.Call) -> object:
 
 
 def _joined_string(t: Translator, frame: Frame, node: ast.JoinedStr) -> object:
-    parts: list[str] = []
+    """A string; with tiles in it, the text for `tk.print` to fill in when the kernel runs."""
+    parts: list[str | Hole] = []
     for part in node.values:
-        if isinstance(part, ast.FormattedValue):
-            value = evaluate(t, frame, part.value)
-            if is_tile(value):
-                t.at(frame, part)
-                raise t.wrong_type(f"an f-string here holds compile-time values, got {describe(value)}")
-            specification = evaluate(t, frame, part.format_spec) if part.format_spec is not None else ""
-            if part.conversion == ord("r"):
-                value = repr(value)
-            parts.append(format(value, str(specification)))
-        else:
+        if not isinstance(part, ast.FormattedValue):
             parts.append(str(evaluate(t, frame, part)))
-    return "".join(parts)
+            continue
+        value = evaluate(t, frame, part.value)
+        specification = evaluate(t, frame, part.format_spec) if part.format_spec is not None else ""
+        t.at(frame, part)
+        if not isinstance(specification, str):
+            raise t.wrong_type("the format of a value is known at compile time")
+        if isinstance(value, FormattedText):
+            parts.extend(value.parts)
+        elif is_tile(value):
+            if part.conversion != -1:
+                raise t.wrong_type("a tile in an f-string takes no !r, !s or !a")
+            parts.append(Hole(value, specification))
+        else:
+            conversion = _CONVERSIONS.get(part.conversion)
+            converted = value if conversion is None else conversion(value)
+            try:
+                parts.append(format(converted, specification))
+            except (TypeError, ValueError) as error:
+                raise t.wrong_value(f"f-string: {error}") from None
+    if any(isinstance(part, Hole) for part in parts):
+        return FormattedText(tuple(parts))
+    return "".join(map(str, parts))
+
+
+def static_key(t: Translator, frame: Frame, node: ast.expr) -> object:
+    """A key of a dict: known at compile time."""
+    key = evaluate(t, frame, node)
+    t.at(frame, node)
+    if holds_tiles(key):
+        raise t.wrong_type(f"keys of a dict are known at compile time, got {describe(key)}")
+    try:
+        hash(key)
+    except TypeError as error:
+        raise t.wrong_type(f"keys of a dict: {error}") from None
+    return key
+
+
+def _dict(t: Translator, frame: Frame, node: ast.Dict) -> object:
+    made: dict[object, object] = {}
+    for key, part in zip(node.keys, node.values, strict=True):
+        if key is not None:
+            name = static_key(t, frame, key)
+            made[name] = evaluate(t, frame, part)
+            continue
+        value = evaluate(t, frame, part)
+        if not isinstance(value, dict):
+            t.at(frame, part)
+            raise t.wrong_type(f"** spreads a dict, got {describe(value)}")
+        made.update(value)
+    return made
+
+
+def _named(t: Translator, frame: Frame, node: ast.NamedExpr) -> object:
+    """`name := value`, where it is sure to be evaluated."""
+    from ._statements import assign
+
+    t.at(frame, node)
+    if frame.in_comprehension:
+        raise t.syntax("kernels cannot use := in a comprehension; assign on a line of its own")
+    if frame.sides:
+        raise t.syntax(
+            "kernels cannot use := where a condition known only at run time decides whether it is evaluated; assign "
+            "on a line of its own"
+        )
+    value = evaluate(t, frame, node.value)
+    assign(t, frame, node.target, value)
+    return value
 
 
 # Any: each handler takes its own node type
@@ -262,18 +332,18 @@ _HANDLERS: dict[type[ast.expr], Callable[[Translator, Frame, Any], object]] = {
     ast.Lambda: _lambda,
     ast.Call: _call,
     ast.JoinedStr: _joined_string,
+    ast.Dict: _dict,
+    ast.NamedExpr: _named,
+    ast.ListComp: list_comprehension,
+    ast.GeneratorExp: list_comprehension,
+    ast.DictComp: dict_comprehension,
 }
 
 _NAMES: dict[type[ast.expr], str] = {
-    ast.Await: "await",
-    ast.Yield: "yield",
-    ast.YieldFrom: "yield from",
-    ast.Dict: "dict displays",
-    ast.Set: "set displays",
-    ast.ListComp: "comprehensions; write a loop, or tk.static_iter",
-    ast.SetComp: "comprehensions; write a loop, or tk.static_iter",
-    ast.DictComp: "comprehensions; write a loop, or tk.static_iter",
-    ast.GeneratorExp: "generator expressions; write a loop, or tk.static_iter",
-    ast.NamedExpr: ":= ; assign on a line of its own",
-    ast.Starred: "* here",
+    ast.Await: "await: a kernel runs on the device; await the operation that calling it gives",
+    ast.Yield: "yield; return a tuple",
+    ast.YieldFrom: "yield from; return a tuple",
+    ast.Set: "sets, which have no order; use a tuple",
+    ast.SetComp: "sets, which have no order; use a list comprehension, which gives a tuple",
+    ast.Starred: "* here; it spreads a tuple in calls and tuples",
 }

@@ -85,6 +85,8 @@ class Frame:
         set_at: where each was set last.
         loops: loops around the current statement, outermost first.
         branches: number of run-time branches around the current statement.
+        sides: number of run-time conditions in the current expression that decide whether this part of it runs.
+        in_comprehension: it is not a function but a comprehension's own variables.
     """
 
     source: FunctionSource
@@ -95,11 +97,13 @@ class Frame:
     set_at: dict[str, ast.AST] = field(default_factory=dict)
     loops: list[Loop] = field(default_factory=list)
     branches: int = 0
+    sides: int = 0
+    in_comprehension: bool = False
 
     @property
     def is_kernel(self) -> bool:
         """True for the kernel itself, False for functions it calls."""
-        return self.caller is None
+        return self.caller is None and self.outer is None
 
     def locate(self, node: ast.AST) -> Location:
         """Where `node` stands; its columns in characters, not in the bytes that `ast` counts."""

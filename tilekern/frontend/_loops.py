@@ -31,19 +31,17 @@ from ._carried import Carried, TypeChanged, plan_carried
 from ._checks import NotZero
 from ._expressions import evaluate
 from ._frame import BROKE, CONTINUED, LEFT, Loop, Outcome, Returned
+from ._iteration import items_of
 from ._operators import binary, emit_binary, truth
 from ._promotion import cast
 from ._syntax import assigned_names, breaks_out
-from ._values import RangeValue, StaticItems, Unset, describe, tile_type
+from ._values import RangeValue, Unset, tile_type
 
 if TYPE_CHECKING:
     from ._frame import Frame
     from ._translator import Translator
 
 __all__ = ["execute_for", "execute_while", "leave_loop"]
-
-MAX_UNROLLED = 1000
-"""Most turns of a loop that is unrolled."""
 
 MAX_ATTEMPTS = 6
 """How often a loop is translated again because a carried number has another type than assumed."""
@@ -78,20 +76,12 @@ def execute_for(t: Translator, frame: Frame, node: ast.For) -> Outcome:
     t.at(frame, node.iter)
     if isinstance(items, RangeValue):
         return _for_range(t, frame, node, items)
-    if isinstance(items, StaticItems):
-        items = items.items
-    if not isinstance(items, tuple | list | range | str | dict | enumerate | zip | reversed):
-        raise t.wrong_type(
-            f"a loop runs over range(...), a tuple or tk.static_iter(...), got {describe(items)}"
-        )
-    return _unroll(t, frame, node, tuple(items))
+    return _unroll(t, frame, node, items_of(t, items, "a loop runs over"))
 
 
 def _unroll(t: Translator, frame: Frame, node: ast.For, items: tuple[object, ...]) -> Outcome:
     from ._statements import assign, execute_block
 
-    if len(items) > MAX_UNROLLED:
-        raise t.wrong_value(f"an unrolled loop has at most {MAX_UNROLLED} turns, this one has {len(items)}")
     if not items:
         t.effects.leave_out(frame, node.body)
     for item in items:
@@ -192,6 +182,7 @@ def execute_while(t: Translator, frame: Frame, node: ast.While) -> Outcome:
         carried.bind(frame, results)
 
     def trial() -> Outcome:
+        evaluate(t, frame, node.test)
         return execute_block(t, frame, node.body, ())
 
     _translate(t, frame, node, build, trial)
@@ -215,7 +206,8 @@ def _translate(
         finally:
             frame.loops.pop()
 
-    carried = plan_carried(t, frame, node.body, try_turn)
+    body: list[ast.AST] = [*node.body, node.test] if isinstance(node, ast.While) else [*node.body]
+    carried = plan_carried(t, frame, body, try_turn)
     variables, checks = dict(frame.variables), len(t.checks)
     for _ in range(MAX_ATTEMPTS):
         t.builder.location = where

@@ -29,6 +29,7 @@ from ..ir import (
     XorOp,
 )
 from ._promotion import as_tile, cast, promote, reshape
+from ._records import NOT_THERE, call_method, overloaded, overloaded_unary
 from ._values import (
     InnerFunction,
     Loose,
@@ -102,8 +103,12 @@ def binary(t: Translator, symbol: str, a: object, b: object) -> object:
             raise t.wrong_type(
                 f"partition {side.name} takes no {symbol}: load its tile with {side.name}.load()"
             )
-    if not is_tile(a) and not is_tile(b):
-        return _python(t, symbol, a, b)
+    if not is_tile(a) or not is_tile(b):
+        own = overloaded(t, symbol, a, b)
+        if own is not NOT_THERE:
+            return own
+        if not is_tile(a) and not is_tile(b):
+            return _python(t, symbol, a, b)
     if symbol == "@":
         from .operations import matmul
 
@@ -180,15 +185,7 @@ def _repeated_product(t: Translator, base: Value, exponent: int, make: type[Valu
 
 
 def compare(t: Translator, symbol: str, a: object, b: object) -> object:
-    """`a symbol b` for a comparison, `is`, or `in`."""
-    if symbol in ("is", "is not"):
-        return (a is b) == (symbol == "is")
-    if symbol in ("in", "not in"):
-        if is_tile(a) or not isinstance(b, tuple | list | str | dict | frozenset | set | range):
-            raise t.wrong_type(
-                f"{symbol} is decided at compile time, got {describe(a)} {symbol} {describe(b)}"
-            )
-        return (a in b) == (symbol == "in")
+    """`a symbol b` for a comparison of tiles, or of what is known at compile time."""
     if not is_tile(a) and not is_tile(b):
         return _python(t, symbol, a, b)
     lhs, rhs = promote(t, a, b, keep_loose=is_loose(a) and is_loose(b))
@@ -212,6 +209,9 @@ def unary(t: Translator, symbol: str, a: object) -> object:
             return not condition
         return t.add(NotOp(source=condition, result=Value(condition.type))).result
     if not is_tile(a):
+        own = overloaded_unary(t, symbol, a)
+        if own is not NOT_THERE:
+            return own
         if isinstance(a, _NOT_STATIC):
             raise t.wrong_type(f"{symbol} takes a tile or a number, got {describe(a)}")
         try:
@@ -234,7 +234,8 @@ def truth(t: Translator, value: object, what: str) -> Value | bool:
     if not is_tile(value):
         if isinstance(value, _NOT_STATIC):
             raise t.wrong_type(f"{what} takes a condition, got {describe(value)}")
-        return bool(value)
+        own = call_method(t, value, "__bool__")
+        return bool(value) if own is NOT_THERE else truth(t, own, what)
     kind = tile_type(value)
     if kind.shape and kind.size != 1:
         raise t.wrong_type(
@@ -253,6 +254,7 @@ def _python(t: Translator, symbol: str, a: object, b: object) -> object:
     if function is None:
         raise t.wrong_type(f"{symbol} takes tiles, got {describe(a)} and {describe(b)}")
     try:
-        return function(a, b)
+        result: object = function(a, b)
+        return tuple(result) if type(result) is list else result
     except (TypeError, ValueError, ArithmeticError) as error:
         raise t.wrong_value(f"{describe(a)} {symbol} {describe(b)}: {error}") from None

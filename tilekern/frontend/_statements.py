@@ -10,9 +10,10 @@ from ._branches import After, execute_if
 from ._calls import inner_function
 from ._expressions import binary_symbol, evaluate
 from ._frame import Outcome, Returned
+from ._iteration import items_of
 from ._loops import execute_for, execute_while, leave_loop
 from ._operators import binary, truth
-from ._values import OwnedTileValue, Unset, describe, is_tile
+from ._values import OwnedTileValue, Unset, is_tile
 
 if TYPE_CHECKING:
     from ._frame import Frame
@@ -66,9 +67,7 @@ def assign(t: Translator, frame: Frame, target: ast.expr, value: object) -> None
 
 
 def _unpack(t: Translator, frame: Frame, target: ast.Tuple | ast.List, value: object) -> None:
-    if not isinstance(value, tuple | list | range):
-        raise t.wrong_type(f"{len(target.elts)} names take a tuple, got {describe(value)}")
-    names, values = target.elts, list(value)
+    names, values = target.elts, list(items_of(t, value, f"{len(target.elts)} names take"))
     stars = [i for i, element in enumerate(names) if isinstance(element, ast.Starred)]
     if len(values) < len(names) - len(stars) or (not stars and len(values) != len(names)):
         raise t.wrong_value(f"{len(names)} names for {len(values)} values")
@@ -192,17 +191,18 @@ _HANDLERS: dict[type[ast.stmt], Callable[[Translator, Frame, Any], Outcome]] = {
 }
 
 _NAMES: dict[type[ast.stmt], str] = {
-    ast.AsyncFor: "async for",
-    ast.AsyncFunctionDef: "async def",
-    ast.AsyncWith: "async with",
-    ast.ClassDef: "class",
+    ast.AsyncFor: "async for; a kernel runs on the device, use for",
+    ast.AsyncFunctionDef: "async def; a kernel runs on the device, use def",
+    ast.AsyncWith: "async with; a kernel runs on the device",
+    ast.ClassDef: "class; define it outside of the kernel",
     ast.Global: "global: variables of modules are constants in kernels",
     ast.Import: "import; import at the top of the module",
     ast.ImportFrom: "import; import at the top of the module",
     ast.Match: "match; write if and elif",
     ast.Nonlocal: "nonlocal: a function inside of a kernel cannot set the variables around it",
     ast.Raise: "raise; tk.assert_ stops a kernel",
-    ast.Try: "try",
-    ast.TryStar: "try",
-    ast.With: "with",
+    ast.Try: "try: nothing is raised while a kernel runs; check the condition with if, or tk.where",
+    ast.TryStar: "try: nothing is raised while a kernel runs; check the condition with if, or tk.where",
+    **({ast.TypeAlias: "type; define the alias outside of the kernel"} if hasattr(ast, "TypeAlias") else {}),
+    ast.With: "with; call the function and pass its value on",
 }

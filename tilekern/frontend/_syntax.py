@@ -7,7 +7,10 @@ from collections.abc import Iterable, Iterator
 
 __all__ = ["assigned_names", "breaks_out", "returns"]
 
-_INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_INNER = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),  # their variables are their own
+)
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
 
 

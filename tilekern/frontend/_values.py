@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BoundMethod",
+    "FormattedText",
+    "Hole",
     "InnerFunction",
     "Loose",
     "OwnedTileValue",
+    "PartialFunction",
     "RangeValue",
     "StaticItems",
     "TensorValue",
@@ -124,6 +127,30 @@ class InnerFunction:
     frame: Frame
 
 
+@dataclass(eq=False)
+class PartialFunction:
+    """`functools.partial(function, *args, **kwargs)` made in a kernel."""
+
+    function: object
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+
+
+@dataclass(frozen=True, eq=False)
+class Hole:
+    """A tile in an f-string, and the format it is to be shown in."""
+
+    tile: Value
+    format: str
+
+
+@dataclass(eq=False)
+class FormattedText:
+    """An f-string with tiles in it."""
+
+    parts: tuple[str | Hole, ...]
+
+
 @dataclass(frozen=True)
 class Unset:
     """A variable that has no usable value here, and why."""
@@ -174,6 +201,10 @@ def describe(value: object) -> str:
         return "a range"
     if isinstance(value, InnerFunction):
         return f"function {value.source.name}"
+    if isinstance(value, FormattedText):
+        return "an f-string that holds tiles"
+    if isinstance(value, PartialFunction):
+        return f"a partial of {describe(value.function)}"
     if isinstance(value, BoundMethod):
         return f"method {value.name}"
     if isinstance(value, enum.Enum):

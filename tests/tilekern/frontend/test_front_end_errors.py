@@ -221,9 +221,9 @@ def try_statement(out, x):
         pass
 
 
-@refused("comprehensions", "[i + 1 for i in (1, 2)]")
+@refused("sets, which have no order; use a list comprehension", "{i + 1 for i in (1, 2)}")
 def comprehension(out, x):
-    [i + 1 for i in (1, 2)]  # error
+    {i + 1 for i in (1, 2)}  # error
 
 
 @refused("variables of modules are constants", "global something")
