@@ -15,6 +15,7 @@ from cuda_async.driver import HostImage
 from ..frontend import FunctionSource, ParameterSpec, Program, translate
 from ..ir import Function, PointerType, TileType
 from ..passes import ORDER, PIPELINE, run_passes
+from ._disk_cache import name_of
 from ._timings import CompileTimings, Origin
 from ._variant import HOST, Variant
 
@@ -53,7 +54,9 @@ class _Clock:
 
     def timings(self, kernel: str, target: str, origin: Origin) -> CompileTimings:
         steps = [self.steps.get(name, 0.0) for name in ("front_end", "passes", "lowering", "assembler")]
-        return CompileTimings(kernel, target, origin, *steps, (perf_counter() - self.began) * 1e3)
+        front_end, passes, lowering, assembler = steps
+        total = (perf_counter() - self.began) * 1e3
+        return CompileTimings(kernel, target, origin, front_end, passes, lowering, assembler, total)
 
 
 def build_program(
@@ -92,17 +95,19 @@ def compile_variant(
     program = build_program(source, specs, options, for_device=target != HOST, clock=clock)
     name = program.function.name
     origin: Origin
+    cubin_name = ""
     if target == HOST:
         from ..interpreter import TileHostFunction
 
         host = TileHostFunction(program.function)
         module, origin = Module.from_host_image(HostImage(functions={name: host}, name=name)), "interpreted"
     else:
-        cubin, origin = _cubin(program.function, options, target, disk_cache, clock)
+        cubin, origin, cubin_name = _cubin(program.function, options, target, disk_cache, clock)
         module = Module.from_cubin(cubin, name=name)
-    function = module.function(name, signature=entry_signature(program.function))
+    signature = entry_signature(program.function)
+    function = module.function(name, signature=signature)
     timings = clock.timings(name, target, origin)
-    return Variant(function, program.checks, specs, target, program.captures, timings)
+    return Variant(function, program.checks, specs, target, program.captures, timings, signature, cubin_name)
 
 
 def entry_signature(function: Function) -> tuple[str, ...]:
@@ -166,13 +171,13 @@ def assembled(
         raise
 
 
-def toolchain_for(function: Function, target: str) -> Toolchain:
+def toolchain_for(function: Function, target: str, disk_cache: DiskCache | None = None) -> Toolchain:
     """The assembler; where there is none, the error says for which kernel it was needed."""
     from ..tileir import find_toolchain
     from ..tileir.errors import CompilerNotFoundError
 
     try:
-        return find_toolchain()
+        return find_toolchain(disk_cache)
     except CompilerNotFoundError as error:
         raise CompilerNotFoundError(
             str(error), kernel=function.name, source=_place(function), architecture=target
@@ -186,14 +191,16 @@ def _place(function: Function) -> str:
 
 def _cubin(
     function: Function, options: KernelOptions, target: str, disk_cache: DiskCache, clock: _Clock
-) -> tuple[bytes, Origin]:
+) -> tuple[bytes, Origin, str]:
+    """The machine code, where it came from, and its name in the disk cache."""
     bytecode = bytecode_of(function, options)
     clock.step("lowering")
-    toolchain = toolchain_for(function, target)
+    toolchain = toolchain_for(function, target, disk_cache)
     key = _disk_key(bytecode, target, options, toolchain)
-    cubin = disk_cache.get(key)
+    name = name_of(key)
+    cubin = disk_cache.get_named(name)
     if cubin is not None:
-        return cubin, "disk cache"
+        return cubin, "disk cache", name
     began = perf_counter()
     clock.last = began
     cubin = assembled(function, bytecode, options, target, toolchain).cubin
@@ -211,7 +218,7 @@ def _cubin(
             "cubin_bytes": len(cubin),
         },
     )
-    return cubin, "assembled"
+    return cubin, "assembled", name
 
 
 def _disk_key(bytecode: bytes, target: str, options: KernelOptions, toolchain: Toolchain) -> bytes:

@@ -29,17 +29,18 @@ import stat
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ._disk_cache_info import CacheEntry, CacheInfo, Json
 
 __all__ = [
     "CACHE_DIR_VARIABLE",
     "CACHE_SIZE_VARIABLE",
     "DEFAULT_MAX_BYTES",
-    "CacheEntry",
-    "CacheInfo",
     "DiskCache",
+    "name_of",
 ]
 
 CACHE_DIR_VARIABLE = "TILEKERN_CACHE_DIR"
@@ -55,41 +56,6 @@ _TEMPORARY = ".tmp-"
 _TEMPORARY_AGE_S = 3600.0
 _FILL_AFTER_EVICTION = 0.8
 _SCANS_PER_FILL = 16
-
-Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
-
-
-@dataclass(frozen=True, slots=True)
-class CacheInfo:
-    """State of the cache, and what this process did with it."""
-
-    folder: str
-    """Where entries are; empty if switched off."""
-    is_enabled: bool
-    reason: str
-    """Why it is off; empty if it is on."""
-    entries: int
-    size_bytes: int
-    max_bytes: int
-    hits: int
-    misses: int
-    stored: int
-    damaged: int
-    """Entries found damaged, and removed."""
-    evicted: int
-    failures: int
-    """Writes and reads the file system refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class CacheEntry:
-    """One entry, without its value."""
-
-    name: str
-    metadata: dict[str, Json]
-    size_bytes: int
-    used: float
-    """When it was last read or written, in seconds since the epoch."""
 
 
 class _File(NamedTuple):
@@ -125,7 +91,10 @@ class DiskCache:
 
     def get(self, key: bytes) -> bytes | None:
         """The value stored under `key`, or None; reading it counts as use."""
-        name = _name_of(key)
+        return self.get_named(name_of(key))
+
+    def get_named(self, name: str) -> bytes | None:
+        """The value of the entry with that name, which `name_of` gives for its key."""
         root = self._open()
         if root is None:
             self._count("misses")
@@ -153,7 +122,7 @@ class DiskCache:
 
     def put(self, key: bytes, value: bytes, metadata: Mapping[str, Json] | None = None) -> bool:
         """Store `value` under `key`; whether it was. `metadata` is for people: shown, never interpreted."""
-        name = _name_of(key)
+        name = name_of(key)
         data = _pack(name, value, dict(metadata or {}))
         root = self._open()
         if root is None or len(data) > self.max_bytes:
@@ -168,10 +137,12 @@ class DiskCache:
     def remove(self, key: bytes) -> bool:
         """Forget the value under `key`, such as one the driver refused; whether there was one."""
         root = self._open()
-        return root is not None and _remove(_place(root, _name_of(key)))
+        return root is not None and _remove(_place(root, name_of(key)))
 
     def entries(self) -> list[CacheEntry]:
         """All readable entries, the last used first. Values are not read."""
+        from ._disk_cache_info import CacheEntry
+
         root = self._open()
         found = []
         for file in _files(root) if root else ():
@@ -182,6 +153,8 @@ class DiskCache:
 
     def info(self) -> CacheInfo:
         """Where it is, how full, and this process's counts."""
+        from ._disk_cache_info import CacheInfo
+
         root = self._open()
         files = list(_files(root)) if root else []
         with self._lock:
@@ -315,7 +288,8 @@ def _user() -> int:
     return os.getuid() if hasattr(os, "getuid") else 0
 
 
-def _name_of(key: bytes) -> str:
+def name_of(key: bytes) -> str:
+    """The name of the entry with a key."""
     import hashlib
 
     return hashlib.sha256(key).hexdigest()

@@ -12,7 +12,6 @@ import sys
 import threading
 import types
 from collections import deque
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, overload
 
 from cuda_async import BoundLaunch, Device, Mut, Read
@@ -340,10 +339,9 @@ class Kernel:
 
     def _make(self, specs: tuple[ParameterSpec, ...], target: str, options: KernelOptions) -> Variant:
         """Compile a variant, or find it in a cache. Slow."""
-        began = perf_counter()
-        from . import _compile
+        from ._obtain import obtain
 
-        variant = _compile.compile_variant(self.source, specs, options, target, disk_cache(), began)
+        variant = obtain(self, self._function, specs, options, target, disk_cache())
         self._timings.append(variant.timings)
         return variant
 

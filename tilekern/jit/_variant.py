@@ -37,6 +37,8 @@ class Variant:
         target: "host" or an architecture.
         captures: what is compiled in of the program around the kernel.
         timings: what it took to get it.
+        signature: types of the flat arguments, as the launcher checks them.
+        cubin_name: name of the cubin's entry in the disk cache; empty on the host device.
     """
 
     function: DeviceFunction
@@ -45,6 +47,8 @@ class Variant:
     target: str
     captures: tuple[Capture, ...]
     timings: CompileTimings
+    signature: tuple[str, ...] = ()
+    cubin_name: str = ""
 
     def is_current(self) -> bool:
         """True while what was captured is what it was."""

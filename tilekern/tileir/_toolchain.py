@@ -6,7 +6,7 @@ the folder above its own (symbolic links resolved), and says only "failed to com
 so both are looked for here.
 
 A `Toolchain` is made without starting a process. Its version, bytecode versions and targets are asked
-for on first use, once per process and binary.
+for on first use, once per binary where there is a store to keep the answers in, else once per process.
 """
 
 from __future__ import annotations
@@ -15,29 +15,22 @@ import os
 import re
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from ._process import Finished, run_tool
-from ._version import SUPPORTED_VERSIONS, Version
 from .errors import CompilerNotFoundError
+
+if TYPE_CHECKING:
+    from ._answers import Answers, Store
+    from ._version import Version
 
 __all__ = ["INSTALL_HINT", "TILEIRAS_VARIABLE", "Toolchain", "find_toolchain", "tileiras_version"]
 
 TILEIRAS_VARIABLE = "TILEKERN_TILEIRAS"
 INSTALL_HINT = 'install it with: pip install "cuda-async[compile]"'
 
-_QUERY_TIMEOUT_S = 10.0
-
-
-class _Answers(NamedTuple):
-    version: str
-    bytecode_versions: tuple[Version, ...]
-    architectures: tuple[str, ...]
-
-
-_answers: dict[str, _Answers] = {}
+_answers: dict[str, Answers] = {}
 _answers_lock = threading.Lock()
 
 
@@ -53,6 +46,8 @@ class Toolchain:
     libnvvm: str
     fingerprint: str
     """Changes when any of these files does: for keys of caches of what it makes."""
+    store: Store | None = field(default=None, compare=False, repr=False)
+    """Where its answers are kept between processes."""
 
     @property
     def version(self) -> str:
@@ -69,17 +64,21 @@ class Toolchain:
         """Targets it generates code for, such as "sm_90"; empty if it does not say."""
         return self._asked().architectures
 
-    def _asked(self) -> _Answers:
+    def _asked(self) -> Answers:
         with _answers_lock:
             known = _answers.get(self.fingerprint)
             if known is None:
-                known = _answers[self.fingerprint] = _ask(self)
+                from ._answers import answers_of
+
+                known = _answers[self.fingerprint] = answers_of(self, self.store)
             return known
 
 
-def find_toolchain() -> Toolchain:
+def find_toolchain(store: Store | None = None) -> Toolchain:
     """The assembler to use.
 
+    Args:
+        store: keeps what the assembler says about itself between processes.
     Raises:
         CompilerNotFoundError: there is none, or libnvvm or ptxas are missing; says what to install.
     """
@@ -106,7 +105,7 @@ def find_toolchain() -> Toolchain:
     for file in (real, libnvvm, ptxas):
         stat = os.stat(file)
         marks.append(f"{file} {stat.st_size} {stat.st_mtime_ns}")
-    return Toolchain(real, disassembler, ptxas, libnvvm, "; ".join(marks))
+    return Toolchain(real, disassembler, ptxas, libnvvm, "; ".join(marks), store)
 
 
 def tileiras_version() -> str:
@@ -157,32 +156,3 @@ def _on_path(name: str) -> str | None:
 
 def _first_file(*paths: Path) -> str | None:
     return next((str(path) for path in paths if path.is_file()), None)
-
-
-def _ask(toolchain: Toolchain) -> _Answers:
-    about = _query(toolchain, "--version").stdout
-    release = re.search(r"\bV(\d+\.\d+(?:\.\d+)?)", about) or re.search(r"release (\d+\.\d+)", about)
-    listed = _query(toolchain, "--list-versions")
-    versions = [
-        (int(major), int(minor))
-        for major, minor in re.findall(r"^\s*(\d+)\.(\d+)\s*$", listed.stdout, re.MULTILINE)
-    ]
-    if listed.exit_code != 0 or not versions:
-        # The first releases cannot list them; each reads the bytecode of its own release and before.
-        limit = tuple(map(int, release[1].split(".")[:2])) if release else (0, 0)
-        versions = [version for version in SUPPORTED_VERSIONS if version <= limit]
-    architectures = re.findall(r"=(sm_\w+)", _query(toolchain, "--help").stdout)
-    return _Answers(
-        release[1] if release else "unknown version", tuple(sorted(versions)), tuple(architectures)
-    )
-
-
-def _query(toolchain: Toolchain, option: str) -> Finished:
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="tilekern-") as folder:
-        try:
-            return run_tool([toolchain.assembler, option], Path(folder), _QUERY_TIMEOUT_S)
-        except OSError:
-            # Whoever runs it for its work meets the same error and reports it; here it just says nothing.
-            return Finished(None, "", "")
