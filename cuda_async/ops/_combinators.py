@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import ConsumedError, SchedulingError
 from ..scheduling import current_policy
-from ._context import ExecutionContext
+from ._context import context_on
 from ._execution import common, next_stream
 from ._op import DeviceOp
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ..scheduling import SchedulingPolicy, Stream
+    from ._context import ExecutionContext
     from ._execution import Execution
 
 __all__ = [
@@ -455,6 +456,17 @@ class _Fork:
     def begin(self, execution: Execution) -> DeviceOp[Any]:
         """Enter the next branch."""
         home = self.home
+        recorder = home.stream._recorder
+        stream = recorder.fork(home.stream) if recorder is not None else self._next_stream()
+        self.used.append(stream)
+        execution.enqueued = True
+        execution.ctx = context_on(stream)
+        execution.frames.append(self)
+        return self.ops[len(self.results)]
+
+    def _next_stream(self) -> Stream:
+        """A stream of the policy, behind what is on the chain's."""
+        home = self.home
         stream = next_stream(self.policy)
         if stream.device is not home.device:
             raise SchedulingError(
@@ -465,16 +477,22 @@ class _Fork:
         with home.device._lock:
             if home.stream._dirty or home.stream._last is not None:
                 stream._wait_for(home.stream, home.stream._record().number)
-        self.used.append(stream)
-        execution.enqueued = True
-        execution.ctx = ExecutionContext(home.device, stream)
-        execution.frames.append(self)
-        return self.ops[len(self.results)]
+        return stream
 
     def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
         self.results.append(value)
         if len(self.results) < len(self.ops):
             return self.begin(execution)
+        home = self.home
+        if home.stream._recorder is not None:
+            home.stream._recorder.join(home.stream, self.used)
+        else:
+            self._join()
+        execution.ctx = home
+        execution.value = tuple(self.results)
+        return None
+
+    def _join(self) -> None:
         home = self.home
         with home.device._lock:
             for stream in self.used:
@@ -483,9 +501,6 @@ class _Fork:
                 elif stream is not home.stream and stream._last is not None:
                     home.stream._wait_for(stream, stream._last.number)
             home.stream._dirty = True
-        execution.ctx = home
-        execution.value = tuple(self.results)
-        return None
 
 
 class Scheduled(DeviceOp[T]):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..memory import Buffer
     from ..scheduling import Device, Stream
 
-__all__ = ["ExecutionContext", "check_operand"]
+__all__ = ["ExecutionContext", "check_operand", "context_on"]
 
 
 def check_operand(tensor: object, device: Device, what: str) -> Buffer:
@@ -112,3 +112,11 @@ class ExecutionContext:
                     usage.add_read(stream, number)
             stream._dirty = True
         self._touched.clear()
+
+
+def context_on(stream: Stream) -> ExecutionContext:
+    """The context for operations on `stream`."""
+    if stream._recorder is not None:
+        recorded: ExecutionContext = stream._recorder.context(stream)
+        return recorded
+    return ExecutionContext(stream.device, stream)

@@ -39,7 +39,7 @@ def _copy_elements(ctx: ExecutionContext, dst: Tensor, src: Tensor) -> None:
     if dst.size == 0:
         return
     if dst.is_contiguous and src.is_contiguous:
-        ctx.driver.copy_device_to_device_async(dst._address, src._address, dst.nbytes, ctx.stream.handle)
+        ctx.driver.copy_device_to_device_async(dst._address, src._address, dst.nbytes, ctx.stream._handle)
     else:
         ctx.driver.copy_strided_async(
             dst._address,
@@ -48,7 +48,7 @@ def _copy_elements(ctx: ExecutionContext, dst: Tensor, src: Tensor) -> None:
             _strides_bytes(src),
             dst.shape,
             dst.dtype.itemsize,
-            ctx.stream.handle,
+            ctx.stream._handle,
         )
 
 
@@ -106,7 +106,7 @@ class ToHost(_OnTensor):
                 ctx.device._order(stream, [buffer], [staged._buffer])
                 _copy_elements(ctx, staged, tensor)
             ctx.device._order(stream, [staged._buffer], [])
-            ctx.driver.copy_device_to_host_async(block.address, staged._address, staged.nbytes, stream.handle)
+            ctx.driver.copy_device_to_host_async(block.address, staged._address, staged.nbytes, stream._handle)
             stream._retained.append(block)
         return block.array(tensor.shape, tensor.dtype)
 
@@ -189,7 +189,7 @@ class Upload(DeviceOp[Tensor]):
         staged = dst if dst.is_contiguous else ctx._empty(dst.shape, dst.dtype)
         with ctx.device._lock:
             ctx.device._order(stream, [], [staged._buffer])
-            ctx.driver.copy_host_to_device_async(staged._address, block.address, dst.nbytes, stream.handle)
+            ctx.driver.copy_host_to_device_async(staged._address, block.address, dst.nbytes, stream._handle)
             stream._retained.append(block)
             if staged is not dst:
                 ctx.device._order(stream, [staged._buffer], [buffer])
@@ -229,10 +229,10 @@ class Fill(_OnTensor):
         with ctx.device._lock:
             if single is None:
                 ctx.device._order(ctx.stream, [], [buffer])
-                ctx.driver.fill_async(tensor._address, self._pattern, tensor.size, ctx.stream.handle)
+                ctx.driver.fill_async(tensor._address, self._pattern, tensor.size, ctx.stream._handle)
             else:
                 ctx.device._order(ctx.stream, [], [single._buffer, buffer])
-                ctx.driver.fill_async(single._address, self._pattern, 1, ctx.stream.handle)
+                ctx.driver.fill_async(single._address, self._pattern, 1, ctx.stream._handle)
                 source = Tensor._make(
                     single._buffer, single._address, tensor.dtype, tensor.shape, (0,) * tensor.ndim
                 )
@@ -282,7 +282,7 @@ class AsType(_OnTensor):
                     source._address,
                     tensor.dtype,
                     tensor.size,
-                    ctx.stream.handle,
+                    ctx.stream._handle,
                 )
         return result
 

@@ -54,7 +54,7 @@ class Full(Empty):
         if count:
             with ctx.device._lock:
                 ctx.device._order(ctx.stream, [], [tensor._buffer])
-                ctx.driver.fill_async(tensor._address, self._pattern, count, ctx.stream.handle)
+                ctx.driver.fill_async(tensor._address, self._pattern, count, ctx.stream._handle)
         return tensor
 
 
@@ -97,7 +97,7 @@ class FromHost(DeviceOp[Tensor]):
             with ctx.device._lock:
                 ctx.device._order(stream, [], [tensor._buffer])
                 ctx.driver.copy_host_to_device_async(
-                    tensor._address, block.address, array.nbytes, stream.handle
+                    tensor._address, block.address, array.nbytes, stream._handle
                 )
                 stream._retained.append(block)
         return tensor

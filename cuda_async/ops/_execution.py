@@ -36,7 +36,7 @@ from ..scheduling import (
     wait_for_callback,
     wait_for_submission,
 )
-from ._context import ExecutionContext
+from ._context import ExecutionContext, context_on
 from ._turns import MAX_ENQUEUEING_S, current_turn
 from ._unprepared import UNPREPARED
 
@@ -280,7 +280,7 @@ class Execution:
         self.context: contextvars.Context | None = None
         if stream is not None:
             stream._check_open()
-            self.ctx = ExecutionContext(stream.device, stream)
+            self.ctx = context_on(stream)
         else:
             self._choose_stream(op)
 
@@ -458,6 +458,10 @@ class Execution:
                         stream._submit()
             except Exception:  # the error that led here is the one to report
                 pass
+        for frame in self.frames:
+            given_up = getattr(frame, "given_up", None)
+            if given_up is not None:
+                given_up()
         self.frames.clear()
 
 

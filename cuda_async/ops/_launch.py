@@ -225,7 +225,7 @@ def launch_step_by_step(
     if 0 in grid:
         return result
     stream = ctx.stream
-    driver = loaded.driver
+    driver = ctx.driver
     with device._lock:
         order_uses(stream, reads, writes)
         plan.struct.pack_into(loaded.block.buffer, 0, *values)
@@ -235,13 +235,13 @@ def launch_step_by_step(
                 grid,
                 block,
                 shared_bytes,
-                stream.handle,
+                stream._handle,
                 loaded.block,
                 cluster=cluster,
                 cooperative=cooperative,
             )
         else:
-            driver.launch(loaded.handle, grid, block, shared_bytes, stream.handle, loaded.block)
+            driver.launch(loaded.handle, grid, block, shared_bytes, stream._handle, loaded.block)
         stream._retained.append(loaded)
     return result
 
@@ -314,6 +314,10 @@ class BoundLaunch:
 
         def bind_on(stream: Stream) -> Callable[[], tuple[Any, ...]]:
             """Lock held: the launch of the packed arguments on `stream`, made once."""
+            if stream._recorder is not None:
+                return stream._recorder.bind_launch(
+                    stream, loaded.handle, grid, block, shared_bytes, arguments
+                )
             if len(launches) >= MAX_STREAMS:
                 launches.clear()
             launch = loaded.driver.bind_launch(

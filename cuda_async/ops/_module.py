@@ -369,9 +369,11 @@ class LoadedFunction:
         """Lock held: the launch of the argument block on `stream` with a checked config, made once."""
         config, launches = checked
         assert config is not None
+        grid, block, shared_bytes = full_dimensions(config[0]), full_dimensions(config[1]), config[2]
+        if stream._recorder is not None:
+            return stream._recorder.bind_launch(stream, self.handle, grid, block, shared_bytes, self.block)
         if len(launches) >= MAX_STREAMS:
             launches.clear()
-        grid, block, shared_bytes = full_dimensions(config[0]), full_dimensions(config[1]), config[2]
         launch = self.driver.bind_launch(self.handle, grid, block, shared_bytes, stream.handle, self.block)
         launches[stream] = launch
         return launch
@@ -539,9 +541,7 @@ class Function:
         with device._lock:
             device._order(ctx.stream, read_buffers, write_buffers)
             plan.struct.pack_into(loaded.block.buffer, 0, *packed)
-            loaded.driver.launch(
-                loaded.handle, grid, block, shared_mem_bytes, ctx.stream.handle, loaded.block
-            )
+            ctx.driver.launch(loaded.handle, grid, block, shared_mem_bytes, ctx.stream._handle, loaded.block)
             ctx.stream._retained.append(loaded)
 
     def __repr__(self) -> str:

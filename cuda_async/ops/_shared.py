@@ -98,9 +98,15 @@ class Gate:
             gate = gate.waits_for
 
     def _is_ahead_of(self, execution: Execution, frame: Any) -> bool:
-        """Block a consumer on another device until the source's is past it: its stream cannot wait for that one."""
+        """Block a consumer whose stream cannot wait for the source's until the device is past that.
+
+        It is on another device, or it only records: what a graph is made of must be there already.
+        """
         submission = self.submission
-        if submission is None or submission.stream.device is execution.ctx.device or submission.poll():
+        ctx = execution.ctx
+        if submission is None:
+            return False
+        if (submission.stream.device is ctx.device and ctx.stream._recorder is None) or submission.poll():
             return False
         execution.frames.append(frame)
         execution.block = DeviceWait([submission])

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
-    from ..driver import DeviceLimits, DeviceProperties, Driver, EventHandle
+    from ..driver import DeviceLimits, DeviceProperties, Driver, EventHandle, GraphHandle
     from ._policies import SchedulingPolicy
     from ._stream import Stream
     from ._submission import Submission
@@ -145,6 +145,7 @@ class Device:
         self._notes: deque[FreeNote] = deque()
         self._held_notes: list[FreeNote] = []  # of memory lent to streams that may be gone (`_sharing`)
         self._dropped_events: deque[EventHandle] = deque()
+        self._dropped_graphs: deque[GraphHandle] = deque()
         self._lost: DeviceLostError | None = None
         self._forked = False
         self._closed_because = ""
@@ -474,6 +475,9 @@ class Device:
         events = self._dropped_events
         while events:
             driver.event_destroy(events.popleft())
+        graphs = self._dropped_graphs
+        while graphs:
+            driver.graph_destroy(graphs.popleft())
 
     def _forget_notes(self) -> list[FreeNote]:
         forgotten = []
@@ -483,6 +487,7 @@ class Device:
             forgotten.append(self._notes.popleft())
             self._used -= forgotten[-1].size_bytes
         self._dropped_events.clear()
+        self._dropped_graphs.clear()
         return forgotten
 
     def _allocate(self, size_bytes: int, stream: Stream) -> Buffer:
@@ -491,6 +496,8 @@ class Device:
         Raises:
             OutOfMemoryError: also after cached memory was given back; nothing was enqueued.
         """
+        if stream._recorder is not None:
+            return stream._recorder.allocate(size_bytes, stream)
         if size_bytes == 0:
             return Buffer(self, 0, 0, Usage(stream, 0))
         driver = self.driver
@@ -541,10 +548,10 @@ class Device:
         driver = self.driver
         driver.bind()
         try:
-            address = driver.memory_alloc_async(size_bytes, stream.handle)
+            address = driver.memory_alloc_async(size_bytes, stream._handle)
         except OutOfMemoryError:
             return
-        driver.memory_free_async(address, stream.handle)
+        driver.memory_free_async(address, stream._handle)
 
     # -- other libraries, used by the memory layer
 

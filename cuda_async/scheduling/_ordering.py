@@ -24,8 +24,12 @@ def order_read(stream: Stream, buffer: Buffer) -> None:
     """Lock held: what is enqueued next on `stream` reads the buffer."""
     usage = buffer.usage
     writer = usage.write_stream
-    if writer is not stream and writer is not None:
-        stream._wait_for(writer, usage.write_number)
+    if writer is not stream:  # never on a recording stream
+        if stream._recorder is not None:
+            stream._recorder.note_read(stream, buffer)
+            return
+        if writer is not None:
+            stream._wait_for(writer, usage.write_number)
     reader = usage.read_stream
     if reader is stream or reader is None or reader._done >= usage.read_number:
         # A read that is done gives its place away, so that the next one from this stream is found at once: memory that
@@ -37,7 +41,7 @@ def order_read(stream: Stream, buffer: Buffer) -> None:
     else:
         usage.add_read(stream, stream._next)
     if buffer.retained_on_use:
-        stream._retained.append(buffer)
+        _retain(stream, buffer)
 
 
 def order_write(stream: Stream, buffer: Buffer) -> None:
@@ -53,8 +57,12 @@ def order_write(stream: Stream, buffer: Buffer) -> None:
         )
     usage = buffer.usage
     writer = usage.write_stream
-    if writer is not stream and writer is not None:
-        stream._wait_for(writer, usage.write_number)
+    if writer is not stream:
+        if stream._recorder is not None:
+            stream._recorder.note_write(stream, buffer)
+            return
+        if writer is not None:
+            stream._wait_for(writer, usage.write_number)
     reader = usage.read_stream
     if reader is not None:
         if reader is not stream:
@@ -64,7 +72,14 @@ def order_write(stream: Stream, buffer: Buffer) -> None:
                 stream._wait_for(other, number)
     usage.set_write(stream, stream._next)
     if buffer.retained_on_use:
-        stream._retained.append(buffer)
+        _retain(stream, buffer)
+
+
+def _retain(stream: Stream, buffer: Buffer) -> None:
+    """Lock held. A graph's output may have become stale since it was checked, by a launch of another thread."""
+    if buffer.address < 0:
+        buffer.check_usable()
+    stream._retained.append(buffer)
 
 
 def order_uses(stream: Stream, reads: Iterable[Buffer], writes: Iterable[Buffer]) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ._device import Device
+    from ._recorder import Recorder
 
 __all__ = ["Stream"]
 
@@ -40,10 +41,12 @@ class Stream:
         "_condition",
         "_dirty",
         "_done",
+        "_handle",
         "_last",
         "_next",
         "_owner",
         "_pending",
+        "_recorder",
         "_retained",
         "_waited",
         "_waiter",
@@ -57,6 +60,8 @@ class Stream:
     handle: StreamHandle
     priority: int
     name: str
+    _handle: StreamHandle  # what operations of ours hand to the driver: on a recording stream, not `handle`
+    _recorder: Recorder | None  # takes what is enqueued, on a stream that only records
     _borrowed: bool
     _closed: bool
     _next: int  # the number that the next event closes
@@ -86,7 +91,8 @@ class Stream:
     ) -> Stream:
         self = object.__new__(cls)
         self.device = device
-        self.handle = handle
+        self.handle = self._handle = handle
+        self._recorder = None
         self.priority = priority
         self.name = name
         self._borrowed = borrowed

@@ -1,0 +1,59 @@
+"""What a recording stream hands its work to: the graph layer, above, has the one there is.
+
+An operation enqueues on a stream and knows no more. On a recording stream nothing is enqueued: the orderings that
+operations ask for, the memory they allocate and the calls they make of the driver are noted, to become a graph.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..driver import ArgumentBlock, FunctionHandle
+    from ..memory import Buffer
+    from ._stream import Stream
+
+__all__ = ["Recorder"]
+
+
+class Recorder(Protocol):
+    """Notes what operations do on its streams (`Stream._recorder`)."""
+
+    def note_read(self, stream: Stream, buffer: Buffer) -> None:
+        """Device's lock held: what is recorded next on `stream` reads the buffer."""
+        ...
+
+    def note_write(self, stream: Stream, buffer: Buffer) -> None:
+        """Device's lock held: what is recorded next on `stream` writes the buffer."""
+        ...
+
+    def allocate(self, size_bytes: int, stream: Stream) -> Buffer:
+        """Memory that belongs to the graph."""
+        ...
+
+    def bind_launch(
+        self,
+        stream: Stream,
+        function: FunctionHandle,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        arguments: ArgumentBlock,
+    ) -> Callable[[], tuple[Any, ...]]:
+        """`Driver.bind_launch`, for the one launch that is recorded now."""
+        ...
+
+    # Any: the context of an operation, which this layer does not know
+    def context(self, stream: Stream) -> Any:
+        """The execution context for operations on `stream`."""
+        ...
+
+    def fork(self, stream: Stream) -> Stream:
+        """A new branch behind what `stream` holds."""
+        ...
+
+    def join(self, stream: Stream, branches: Sequence[Stream]) -> None:
+        """Later work on `stream` comes behind the branches."""
+        ...
