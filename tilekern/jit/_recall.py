@@ -10,7 +10,7 @@ factory have one key and differ in captures, so up to 16 recollections share a k
 
 A recollection is used if every capture, read again in this process, has the same mark. Values without a
 mark (objects of classes that are not ours, functions that were called at compile time instead of compiled)
-make a kernel that is not remembered: it takes the long way, which is always right. So does anything that
+and `tk.static_eval`, whose expression reads what it likes, make a kernel that is not remembered: it takes the long way, which is always right. So does anything that
 fails here.
 
 Code is marked by what Python compiled of it, line table included: the same text elsewhere in its file is
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 __all__ = ["Mark", "mark_of", "recall", "recall_key", "remember"]
 
 Mark = str | int | None | list["Mark"]
+
+_EVALUATE = "static_eval"
 
 MAX_PER_KEY = 16
 """Recollections that share a key; beyond, the oldest goes."""
@@ -145,6 +147,11 @@ def _describe(function: types.FunctionType, captures: Sequence[Capture]) -> list
     """Captures as JSON: where each is read, and its mark."""
     compiled = {id(c.owner) for c in captures if c.name == "__code__"}
     described: list[Any] = []
+    codes = [function.__code__, *[c.value for c in captures if isinstance(c.value, types.CodeType)]]
+    if any(_evaluates(code) for code in codes) or any(
+        getattr(c.value, "__name__", "") == _EVALUATE for c in captures
+    ):
+        raise NotPortable("what static_eval reads is not known")
     for position, capture in enumerate(captures):
         value = capture.value
         if (
@@ -156,6 +163,12 @@ def _describe(function: types.FunctionType, captures: Sequence[Capture]) -> list
         owner = _owner(function, captures[:position], capture)
         described.append([capture.kind, owner, capture.name, mark_of(value)])
     return described
+
+
+def _evaluates(code: types.CodeType) -> bool:
+    return _EVALUATE in code.co_names or any(
+        _evaluates(part) for part in code.co_consts if isinstance(part, types.CodeType)
+    )
 
 
 def _owner(function: types.FunctionType, before: Sequence[Capture], capture: Capture) -> list[Any]:

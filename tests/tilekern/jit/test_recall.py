@@ -147,6 +147,15 @@ def test_what_has_no_mark_takes_the_long_way(disassemble, tmp_path):
     assert origin(module_of(tmp_path, text).k, cache) == "disk cache"
 
 
+@pytest.mark.parametrize("name", ["tk.static_eval", "evaluate"])
+def test_what_python_evaluates_takes_the_long_way(name, disassemble, tmp_path):
+    text = HEAD + "from tilekern import static_eval as evaluate\nclass Box:\n    n = 2\n"
+    text += KERNEL.format(f"tk.load_like(x, out) * {name}(Box.n)")
+    cache = DiskCache(tmp_path / "cache")
+    assert origin(module_of(tmp_path, text).k, cache) == "assembled"
+    assert origin(module_of(tmp_path, text).k, cache) == "disk cache"
+
+
 def test_cubin_that_was_evicted_is_made_again(disassemble, tmp_path):
     text = HEAD + KERNEL.format("tk.load_like(x, out) * 2")
     cache = DiskCache(tmp_path / "cache")
