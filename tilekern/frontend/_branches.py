@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ..ir import Block, BreakOp, ContinueOp, IfOp, Value, YieldOp
 from ._aggregates import leaves, rebuild, same_structure
 from ._frame import LEFT, Outcome, Returned
+from ._loop_exits import MAX_RETURNING_TURNS, run_time_loop
 from ._merge import Kind, coerce, kind_of, merged_kind, same
 from ._syntax import returns
 from ._values import Unset, describe, is_tile
@@ -104,10 +105,12 @@ def execute_if(
 
     where = t.location
     returning = returns([*node.body, *node.orelse])
-    if returning and frame.loops:
+    if returning and run_time_loop(frame) is not None:
+        returning = False  # there `return` leaves the loop like `break`
+    elif returning and frame.loops:
         raise t.syntax(
-            "return inside of a loop and a run-time condition is not possible; set a variable, break, and "
-            "return it after the loop"
+            "return at run time is not possible inside of an unrolled loop that has break or continue, or more than "
+            f"{MAX_RETURNING_TURNS} turns; loop over range(...), or set a variable and return it after the loop"
         )
 
     def side(body: list[ast.stmt]) -> Callable[[], Outcome]:

@@ -8,7 +8,6 @@ something else than assumed, `TypeChanged` says so and it is translated again.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,14 +16,16 @@ from ..errors import KernelError
 from ..ir import Value
 from ._aggregates import leaves, rebuild, same_structure
 from ._merge import Kind, coerce, fits, kind_of, merged_kind, same
-from ._syntax import assigned_names
-from ._values import Unset, describe, is_loose, is_tile
+from ._values import VALUE, Nothing, Unset, describe, is_loose, is_tile
 
 if TYPE_CHECKING:
     from ._frame import Frame
     from ._translator import Translator
 
-__all__ = ["Carried", "TypeChanged", "plan_carried"]
+__all__ = ["Carried", "TypeChanged", "ValueFound", "plan_carried"]
+
+
+_TWO_RETURNS = "the function returns {} or {}, depending on a run-time condition; it must return one type"
 
 
 class TypeChanged(Exception):
@@ -34,6 +35,14 @@ class TypeChanged(Exception):
         super().__init__(position, end)
         self.position = position
         self.end = end
+
+
+class ValueFound(Exception):
+    """A `return` inside of the loop gives `value`; nothing was known of that before."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__(value)
+        self.value = value
 
 
 @dataclass(eq=False)
@@ -86,6 +95,8 @@ class Carried:
             elif kind is not None or not same(part, first):
                 if is_loose(first):
                     raise TypeChanged(position, part)
+                if name == VALUE:
+                    raise self._two_returns(t, frame, first, part)
                 t.at(frame, frame.set_at[name])
                 raise t.wrong_type(
                     f"{name!r} is {describe(first)} before the loop and {describe(part)} after a turn; it must "
@@ -97,15 +108,23 @@ class Carried:
         """The leaves of the variables as they are, with their names."""
         for name, before in self.before.items():
             value = frame.variables[name]
+            if isinstance(before, Nothing) and not isinstance(value, Nothing):
+                raise ValueFound(value)
             if isinstance(value, Unset):
                 raise t.wrong_type(f"the loop carries {name!r} from turn to turn, but {value.reason}")
             if not same_structure(before, value):
+                if name == VALUE:
+                    raise self._two_returns(t, frame, before, value)
                 raise t.wrong_type(
                     f"{name!r} is {describe(before)} before the loop and {describe(value)} after a turn; it must "
                     "keep its structure over the loop"
                 )
             for part in leaves(value):
                 yield name, part
+
+    def _two_returns(self, t: Translator, frame: Frame, a: object, b: object) -> KernelError:
+        t.at(frame, frame.set_at[VALUE])
+        return t.wrong_type(_TWO_RETURNS.format(describe(a), describe(b)))
 
     def retype(self, t: Translator, changed: TypeChanged) -> None:
         """Carry a number in a type that holds what it became."""
@@ -116,6 +135,8 @@ class Carried:
             merged = merged_kind(kind.value(), merged.value())
         if merged in (None, kind):
             name = [n for n, value in self.before.items() for _ in leaves(value)][changed.position]
+            if name == VALUE:
+                raise t.wrong_type(_TWO_RETURNS.format(describe(first), describe(changed.end)))
             raise t.wrong_type(
                 f"{name!r} is {describe(first)} before the loop and {describe(changed.end)} after a turn; give "
                 "it its type before the loop, as in tk.full((), 0, tk.float32)"
@@ -123,13 +144,11 @@ class Carried:
         self.kinds[changed.position] = merged
 
 
-def plan_carried(
-    t: Translator, frame: Frame, body: list[ast.AST], trial: Callable[[Carried], None]
-) -> Carried:
-    """What the loop with that body carries; `trial` translates one turn for nothing."""
+def plan_carried(t: Translator, frame: Frame, names: list[str], trial: Callable[[Carried], None]) -> Carried:
+    """What a loop carries whose body sets `names`; `trial` translates one turn for nothing."""
     before = {
         name: frame.variables[name]
-        for name in assigned_names(body)
+        for name in names
         if not isinstance(frame.variables.get(name, Unset("")), Unset)
     }
     first = [part for value in before.values() for part in leaves(value)]
@@ -151,7 +170,7 @@ def _ends(
         with t.scratch():
             trial(carried)
             return [part for _, part in carried.now(t, frame)]
-    except KernelError:
+    except (KernelError, ValueFound):
         return None  # the turn that counts meets the error again, and reports it
     finally:
         frame.variables = variables

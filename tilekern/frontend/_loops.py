@@ -27,21 +27,23 @@ from ..ir import (
     YieldOp,
     scalar,
 )
-from ._carried import Carried, TypeChanged, plan_carried
+from ._carried import Carried, TypeChanged, ValueFound, plan_carried
 from ._checks import NotZero
 from ._expressions import evaluate
 from ._frame import BROKE, CONTINUED, LEFT, Loop, Outcome, Returned
 from ._iteration import items_of
+from ._loop_exits import BROKEN, exit_names, filler, finish_loop, return_turns
 from ._operators import binary, emit_binary, truth
 from ._promotion import cast
-from ._syntax import assigned_names, breaks_out
-from ._values import RangeValue, Unset, tile_type
+from ._syntax import assigned_names, breaks_out, returns
+from ._values import VALUE, RangeValue, Unset, tile_type
 
 if TYPE_CHECKING:
+    from ._branches import After
     from ._frame import Frame
     from ._translator import Translator
 
-__all__ = ["execute_for", "execute_while", "leave_loop"]
+__all__ = ["execute_for", "execute_loop", "execute_while", "leave_loop"]
 
 MAX_ATTEMPTS = 6
 """How often a loop is translated again because a carried number has another type than assumed."""
@@ -57,6 +59,8 @@ def leave_loop(t: Translator, frame: Frame, how: str) -> Outcome:
                 "to decide at run time"
             )
         return BROKE if how == "break" else CONTINUED
+    if how == "break" and BROKEN in frame.variables:
+        frame.variables[BROKEN] = True
     if loop.trial:
         t.add(BreakOp(values=()))
     elif how == "break":
@@ -67,11 +71,30 @@ def leave_loop(t: Translator, frame: Frame, how: str) -> Outcome:
     return LEFT
 
 
+def execute_loop(
+    t: Translator, frame: Frame, node: ast.For | ast.While, rest: list[ast.stmt], after: After
+) -> Outcome:
+    """Translate a loop that has `return` or `else`, and the statements that follow it."""
+    from ._statements import execute_block
+
+    if isinstance(node, ast.While):
+        return finish_loop(t, frame, node, lambda: execute_while(t, frame, node), rest, after)
+    items = evaluate(t, frame, node.iter)
+    t.at(frame, node.iter)
+    if not isinstance(items, RangeValue):
+        turns = items_of(t, items, "a loop runs over")
+        statements = return_turns(t, frame, node, turns)
+        if statements is not None:
+            return execute_block(t, frame, [*statements, *node.orelse, *rest], after)
+        return finish_loop(t, frame, node, lambda: _unroll(t, frame, node, turns), rest, after)
+    return finish_loop(t, frame, node, lambda: _for_range(t, frame, node, items), rest, after)
+
+
 # ------------------------------------------------------------------ unrolled loops
 
 
 def execute_for(t: Translator, frame: Frame, node: ast.For) -> Outcome:
-    """Translate a `for` statement."""
+    """Translate a `for` statement, but for its `else`."""
     items = evaluate(t, frame, node.iter)
     t.at(frame, node.iter)
     if isinstance(items, RangeValue):
@@ -92,10 +115,12 @@ def _unroll(t: Translator, frame: Frame, node: ast.For, items: tuple[object, ...
         finally:
             frame.loops.pop()
         if outcome is BROKE:
+            if BROKEN in frame.variables:
+                frame.variables[BROKEN] = True
             return None
         if isinstance(outcome, Returned) or outcome is LEFT:
             return outcome
-    return execute_block(t, frame, node.orelse, ())
+    return None
 
 
 # ------------------------------------------------------------------ loops at run time
@@ -106,7 +131,7 @@ def _for_range(t: Translator, frame: Frame, node: ast.For, items: RangeValue) ->
 
     where = t.location
     count = _Count(t, items)
-    breaks = breaks_out(node.body)
+    breaks = breaks_out(node.body) or returns(node.body)
 
     def turn(counter: Value) -> Outcome:
         t.builder.location = where
@@ -151,11 +176,11 @@ def _for_range(t: Translator, frame: Frame, node: ast.For, items: RangeValue) ->
         return turn(Value(scalar(count.dtype)))
 
     _translate(t, frame, node, build, trial)
-    return _finish(t, frame, node, breaks)
+    return None
 
 
 def execute_while(t: Translator, frame: Frame, node: ast.While) -> Outcome:
-    """Translate a `while` statement."""
+    """Translate a `while` statement, but for its `else`."""
     from ._statements import execute_block
 
     t.at(frame, node.test)
@@ -186,7 +211,7 @@ def execute_while(t: Translator, frame: Frame, node: ast.While) -> Outcome:
         return execute_block(t, frame, node.body, ())
 
     _translate(t, frame, node, build, trial)
-    return _finish(t, frame, node, breaks_out(node.body))
+    return None
 
 
 def _translate(
@@ -207,7 +232,8 @@ def _translate(
             frame.loops.pop()
 
     body: list[ast.AST] = [*node.body, node.test] if isinstance(node, ast.While) else [*node.body]
-    carried = plan_carried(t, frame, body, try_turn)
+    names = [*assigned_names(body), *exit_names(node)]
+    carried = plan_carried(t, frame, names, try_turn)
     variables, checks = dict(frame.variables), len(t.checks)
     for _ in range(MAX_ATTEMPTS):
         t.builder.location = where
@@ -217,12 +243,20 @@ def _translate(
             carried.retype(t, changed)
             frame.variables = dict(variables)
             del t.checks[checks:]
+        except ValueFound as found:
+            frame.variables = dict(variables)
+            del t.checks[checks:]
+            t.builder.location = where
+            frame.variables[VALUE] = filler(t, found.value)
+            variables = dict(frame.variables)
+            carried = plan_carried(t, frame, names, try_turn)
         else:
             break
     else:
         t.builder.location = where
         raise t.wrong_type("the types of the variables this loop carries do not settle; set them before it")
-    for name in assigned_names([node]):
+    target = [node.target] if isinstance(node, ast.For) else []
+    for name in assigned_names([*target, *body]):
         if name not in carried.before:
             frame.variables[name] = Unset(
                 f"{name!r} has a value only inside of the loop, which may make no turn; set it before the loop"
@@ -234,8 +268,7 @@ def _run_turn(t: Translator, frame: Frame, loop: Loop, turn: Callable[[], Outcom
     frame.loops.append(loop)
     try:
         outcome = turn()
-        if isinstance(outcome, Returned):
-            raise t.syntax("return inside of a loop is not possible; break, and return after the loop")
+        assert not isinstance(outcome, Returned), "return leaves the loop"
         if outcome is None:
             values = loop.carried.current(t, frame)
             t.add(ContinueOp(values=(*loop.next_counter(), *values)))
@@ -251,16 +284,6 @@ def _leave_unless(t: Translator, frame: Frame, carried: Carried, condition: Valu
     with t.inside(otherwise):
         t.add(BreakOp(values=carried.current(t, frame)))
     t.add(IfOp(condition=condition, then=then, otherwise=otherwise, merged=()))
-
-
-def _finish(t: Translator, frame: Frame, node: ast.For | ast.While, breaks: bool) -> Outcome:
-    """Translate the `else` of a loop, which runs unless the loop was left with `break`."""
-    from ._statements import execute_block
-
-    if node.orelse and breaks:
-        t.at(frame, node.orelse[0])
-        raise t.syntax("else of a loop with break is not possible; set a variable before the break")
-    return execute_block(t, frame, node.orelse, ())
 
 
 class _Count:

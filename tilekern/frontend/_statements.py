@@ -11,8 +11,10 @@ from ._calls import inner_function
 from ._expressions import binary_symbol, evaluate
 from ._frame import Outcome, Returned
 from ._iteration import items_of
-from ._loops import execute_for, execute_while, leave_loop
+from ._loop_exits import Action, leave_by_return, run_time_loop
+from ._loops import execute_for, execute_loop, execute_while, leave_loop
 from ._operators import binary, truth
+from ._syntax import returns
 from ._values import OwnedTileValue, Unset, is_tile
 
 if TYPE_CHECKING:
@@ -25,6 +27,11 @@ __all__ = ["assign", "execute_block"]
 def execute_block(t: Translator, frame: Frame, statements: list[ast.stmt], after: After) -> Outcome:
     """Translate statements in order; `after` are those that follow the block further out."""
     for position, statement in enumerate(statements):
+        if isinstance(statement, Action):
+            statement.run()
+            continue
+        if isinstance(statement, ast.For | ast.While) and (statement.orelse or returns(statement.body)):
+            return execute_loop(t, frame, statement, statements[position + 1 :], after)
         if isinstance(statement, ast.If):
             outcome = _if(t, frame, statement, statements[position + 1 :], after)
         else:
@@ -125,7 +132,8 @@ def _return(t: Translator, frame: Frame, node: ast.Return) -> Outcome:
         raise t.syntax(
             "kernels return nothing; store the result with out.store(...), out being a partition parameter"
         )
-    return Returned(value)
+    loop = run_time_loop(frame)
+    return Returned(value) if loop is None else leave_by_return(t, frame, loop, value, node)
 
 
 def _break(t: Translator, frame: Frame, node: ast.Break) -> Outcome:

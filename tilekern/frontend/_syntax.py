@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-__all__ = ["assigned_names", "breaks_out", "returns"]
+__all__ = ["assigned_names", "breaks_out", "continues", "returns"]
 
 _INNER = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef),
@@ -40,8 +40,22 @@ def returns(nodes: Iterable[ast.AST]) -> bool:
 
 def breaks_out(nodes: Iterable[ast.AST]) -> bool:
     """True when the code, a loop's body, has a `break` of that loop."""
-    return any(
-        isinstance(node, ast.Break)
-        for statement in nodes
-        for node in _own_nodes([statement], (*_INNER, *_LOOPS))
-    )
+    return _has_of_this_loop(nodes, ast.Break)
+
+
+def continues(nodes: Iterable[ast.AST]) -> bool:
+    """True when the code, a loop's body, has a `continue` of that loop."""
+    return _has_of_this_loop(nodes, ast.Continue)
+
+
+def _has_of_this_loop(nodes: Iterable[ast.AST], kind: type[ast.AST]) -> bool:
+    for node in nodes:
+        if isinstance(node, kind):
+            return True
+        if isinstance(node, _LOOPS):
+            inner: Iterable[ast.AST] = node.orelse  # a break there is of the loop around
+        else:
+            inner = () if isinstance(node, _INNER) else ast.iter_child_nodes(node)
+        if _has_of_this_loop(inner, kind):
+            return True
+    return False

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from ._source import FunctionSource
 
 __all__ = [
+    "VALUE",
     "BoundMethod",
     "FormattedText",
     "Hole",
     "InnerFunction",
     "Loose",
+    "Nothing",
     "OwnedTileValue",
     "PartialFunction",
     "RangeValue",
@@ -149,6 +151,14 @@ class FormattedText:
     """An f-string with tiles in it."""
 
     parts: tuple[str | Hole, ...]
+
+
+VALUE = "the value returned"
+"""Variable that holds what a function returns from inside of a loop; see `_loop_exits`."""
+
+
+class Nothing:
+    """What it is before it is known what will be returned."""
 
 
 @dataclass(frozen=True)

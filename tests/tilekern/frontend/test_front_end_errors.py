@@ -56,11 +56,6 @@ def numpy_function_that_is_not_there(out, x):
     out.store(np.linalg.norm(out.load()))  # error
 
 
-@refused("store the value in an output, copy that to the host (to_host) and print it there", "print(x)")
-def prints(out, x):
-    print(x)  # error
-
-
 @refused("tensor x has no len; use x.shape[0]", "len(x)")
 def len_of_tensor(out, x):
     out.store(len(x))  # error
@@ -251,17 +246,20 @@ def loop_changes_type(out, x):
         out.store(0)
 
 
-@refused("return inside of a loop is not possible", "return")
-def return_in_loop(out, x):
-    for _ in range(tk.bid(0)):
-        return  # error
-
-
-@refused("return inside of a loop and a run-time condition", "i > tk.bid(0)")
-def return_under_condition_in_loop(out, x):
+@refused("kernels return nothing; store the result", "return i")
+def return_of_a_value_in_a_loop(out, x):
     for i in range(10):
-        if i > tk.bid(0):  # error
-            return i
+        if i > tk.bid(0):
+            return i  # error
+
+
+@refused("return at run time is not possible inside of an unrolled loop that has break", "tk.bid(0) > n")
+def return_at_run_time_of_unrolled_loop(out, x):
+    for n in (1, 2):
+        if tk.bid(0) > n:  # error
+            return
+        if n == 2:
+            break
 
 
 @refused("needs a condition known at compile time", "break")
