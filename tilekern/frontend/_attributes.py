@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import language
+from ..language import Tile
 from ._aggregates import is_named_tuple, is_record
 from ._records import record_attribute
 from ._values import (
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["attribute"]
 
-TILE_METHODS = ("astype", "reshape", "permute", "transpose", "item")
+TILE_METHODS = tuple(name for name in vars(Tile) if not name.startswith("_") and hasattr(language, name))
 """Methods of tiles: language functions of the same name, the tile being the first argument."""
 
 

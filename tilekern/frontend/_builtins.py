@@ -431,9 +431,10 @@ def _type(t: Translator, function: object, args: Args, kwargs: Keywords) -> obje
 
 
 def _print(t: Translator, function: object, args: Args, kwargs: Keywords) -> object:
-    raise t.syntax(
-        "kernels cannot print; store the value in an output, copy that to the host (to_host) and print it there"
-    )
+    unknown = set(kwargs) - {"sep", "end"}
+    if unknown:
+        raise t.wrong_type(f"print in a kernel takes sep and end, got {', '.join(sorted(unknown))}")
+    return HANDLERS[language.print](t, args, kwargs.get("sep", " "), kwargs.get("end", "\n"))
 
 
 _BINARY: dict[str, Callable[..., object]] = {

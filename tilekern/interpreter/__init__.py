@@ -4,7 +4,17 @@
 has a file of handlers. `TileHostFunction` is a kernel for the host device.
 """
 
-from . import _constants, _elementwise, _memory, _reduce, _shape  # noqa: F401 - importing registers handlers
+from . import (  # noqa: F401 - importing registers handlers
+    _atomics,
+    _combine,
+    _constants,
+    _debug,
+    _elementwise,
+    _memory,
+    _pointers,
+    _reduce,
+    _shape,
+)
 from ._host_function import TileHostFunction, parameter_layout
 from ._machine import HANDLERS
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from ..errors import KernelAssertionError
 from ..ir import (
-    AssertOp,
     AssumeBoundedOp,
     AssumeDivByOp,
     BlockIdOp,
@@ -54,7 +53,9 @@ def _num_blocks(frame: Frame, op: NumBlocksOp) -> None:
 @runs(AssumeDivByOp)
 def _assume_div_by(frame: Frame, op: AssumeDivByOp) -> None:
     source = frame[op.source]
-    assert not (source % op.divisor).any(), f"{op.source!r} is no multiple of {op.divisor}"
+    if (source % op.divisor).any():
+        message = f"{op.source.name or 'a value'} is promised to be a multiple of {op.divisor}, and is not"
+        raise KernelAssertionError(op.location.describe(message) if op.location else message)
     frame[op.result] = source
 
 
@@ -64,10 +65,3 @@ def _assume_bounded(frame: Frame, op: AssumeBoundedOp) -> None:
     assert op.lower is None or (source >= op.lower).all(), f"{op.source!r} is below {op.lower}"
     assert op.upper is None or (source <= op.upper).all(), f"{op.source!r} is above {op.upper}"
     frame[op.result] = source
-
-
-@runs(AssertOp)
-def _assert(frame: Frame, op: AssertOp) -> None:
-    if not frame[op.condition].all():
-        message = op.message or "an assertion did not hold"
-        raise KernelAssertionError(op.location.describe(message) if op.location else message)

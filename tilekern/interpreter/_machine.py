@@ -40,7 +40,19 @@ from ..ir import (
     YieldOp,
 )
 
-__all__ = ["HANDLERS", "STEP_S", "Array", "Exit", "Frame", "Machine", "Rows", "runs", "uniform"]
+__all__ = [
+    "CONTROL",
+    "HANDLERS",
+    "STEP_S",
+    "Array",
+    "Exit",
+    "Frame",
+    "Machine",
+    "Rows",
+    "run_block",
+    "runs",
+    "uniform",
+]
 
 # A row per block, or one row for all, in front of the tile's axes. Any: of whatever element type.
 Array = NDArray[Any]
@@ -149,14 +161,14 @@ class Machine:
             frame[value] = content
         for axis, value in enumerate(self.block_ids):
             frame[value] = ids[axis]
-        yield from _run_block(frame, self.function.body)
+        yield from run_block(frame, self.function.body)
 
     def over(self) -> bool:
         """True when the step has run long enough."""
         return time.perf_counter() >= self.deadline
 
 
-def _run_block(frame: Frame, block: Block) -> Generator[None, None, list[Exit]]:
+def run_block(frame: Frame, block: Block) -> Generator[None, None, list[Exit]]:
     """Run a region in a frame made for it; its arguments are set already."""
     exits: list[Exit] = []
     place: Rows = None  # the current frame's rows in the frame of entry
@@ -168,7 +180,7 @@ def _run_block(frame: Frame, block: Block) -> Generator[None, None, list[Exit]]:
             exits.append(Exit(type(op), place, [frame[v] for v in op.operands]))
             break
         kind = type(op)
-        if kind not in _CONTROL:
+        if kind not in CONTROL:
             try:
                 HANDLERS[kind](frame, op)
             except TilekernError:
@@ -177,7 +189,7 @@ def _run_block(frame: Frame, block: Block) -> Generator[None, None, list[Exit]]:
                 error.add_note(f"while the kernel ran {op.mnemonic} of {op.location or 'an unknown line'}")
                 raise
             continue
-        left = yield from _CONTROL[kind](frame, op)
+        left = yield from CONTROL[kind](frame, op)
         if left:
             going = np.ones(frame.size, bool)
             for one in left:
@@ -207,7 +219,7 @@ def _run_if(frame: Frame, op: IfOp) -> Generator[None, None, list[Exit]]:
         sides = [(op.then, np.flatnonzero(condition)), (op.otherwise, np.flatnonzero(~condition))]
     merged, left = _Merge(frame.size), []
     for block, rows in sides:
-        for one in (yield from _run_block(frame.part(rows), block)):
+        for one in (yield from run_block(frame.part(rows), block)):
             placed = one._replace(rows=_compose(rows, one.rows))
             if one.how is YieldOp:
                 merged.add(placed)
@@ -252,7 +264,7 @@ def _turn(
     merged, left = _Merge(frame.size), []
     if rows is not None:  # rows that are not in this turn keep what they have
         merged.add(Exit(ContinueOp, None, carried))
-    for one in (yield from _run_block(inside, body)):
+    for one in (yield from run_block(inside, body)):
         placed = one._replace(rows=_compose(rows, one.rows))
         if one.how is ContinueOp:
             merged.add(placed)
@@ -323,8 +335,9 @@ class _Merge:
         return result
 
 
-_CONTROL: dict[type[Op], Callable[[Frame, Any], Generator[None, None, list[Exit]]]] = {
+CONTROL: dict[type[Op], Callable[[Frame, Any], Generator[None, None, list[Exit]]]] = {
     IfOp: _run_if,
     ForOp: _run_for,
     LoopOp: _run_loop,
 }
+"""What runs each operation that has regions; a generator that gives the rows that left further out."""

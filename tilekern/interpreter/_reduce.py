@@ -9,10 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from ..dtypes import DType, float32, float64
-from ..ir import ArgReduceOp, MmaOp, ReduceOp, ScanOp
-from ._elementwise import dtype_of_value
+from ..ir import ArgReduceOp, MmaOp, MmaScaledOp, ReduceOp, ScanOp
+from ._convert import convert
+from ._elementwise import arithmetic, dtype_of_value
 from ._machine import Array, Frame, runs
 from ._numeric import narrow, wide
+from ._rounding import flush
 
 __all__: list[str] = []
 
@@ -26,7 +28,11 @@ def _accumulated(array: Array, dtype: DType) -> Array:
 def _reduce(frame: Frame, op: ReduceOp) -> None:
     dtype, axis = dtype_of_value(op.source), 1 + op.axis
     source = frame[op.source]
-    if op.kind in ("sum", "prod"):
+    if op.flush_to_zero:
+        source = flush(source)
+    if op.kind in ("sum", "prod") and (op.rounding != "nearest_even" or op.flush_to_zero):
+        result = _tree(np.moveaxis(source, axis, -1), op, dtype)
+    elif op.kind in ("sum", "prod"):
         function = np.add if op.kind == "sum" else np.multiply
         values = _accumulated(source, dtype)
         result = function.reduce(values, axis=axis, dtype=values.dtype)
@@ -42,14 +48,51 @@ def _reduce(frame: Frame, op: ReduceOp) -> None:
 
 @runs(ArgReduceOp)
 def _arg_reduce(frame: Frame, op: ArgReduceOp) -> None:
-    source = wide(frame[op.source], dtype_of_value(op.source))
+    dtype, axis = dtype_of_value(op.source), 1 + op.axis
+    source = wide(frame[op.source], dtype)
     function = np.argmax if op.kind == "max" else np.argmin
-    frame[op.result] = function(source, axis=1 + op.axis).astype(np.int32)
+    result = function(source, axis=axis)
+    if dtype.is_float and not op.propagate_nan:
+        is_nan = np.isnan(source)
+        last = -np.inf if op.kind == "max" else np.inf
+        numbers = np.where(is_nan, last, source)
+        best = (
+            np.max(numbers, axis, keepdims=True) if op.kind == "max" else np.min(numbers, axis, keepdims=True)
+        )
+        # the first number that is the best one; where there is no number at all, the first element
+        result = np.argmax(~is_nan & (numbers == best), axis=axis)
+    frame[op.result] = result.astype(np.int32)
+
+
+def _tree(values: Array, op: ReduceOp | ScanOp, dtype: DType) -> Array:
+    """Along the last axis, in pairs, every step rounded as told."""
+    name = "add" if op.kind == "sum" else "mul"
+    while values.shape[-1] > 1:
+        left, right = values[..., ::2], values[..., 1::2]
+        values = arithmetic(name, left, right, dtype, op.rounding, op.flush_to_zero)
+    return np.asarray(values[..., 0])
+
+
+def _rounded_scan(values: Array, op: ScanOp, dtype: DType) -> Array:
+    """Along the last axis, from the first to the last, every step rounded as told."""
+    name = "add" if op.kind == "sum" else "mul"
+    steps = [values[..., 0]]
+    for place in range(1, values.shape[-1]):
+        steps.append(arithmetic(name, steps[-1], values[..., place], dtype, op.rounding, op.flush_to_zero))
+    return np.stack(steps, axis=-1)
 
 
 @runs(ScanOp)
 def _scan(frame: Frame, op: ScanOp) -> None:
     dtype, axis = dtype_of_value(op.source), 1 + op.axis
+    if op.rounding != "nearest_even" or op.flush_to_zero:
+        source = flush(frame[op.source]) if op.flush_to_zero else frame[op.source]
+        moved = np.moveaxis(source, axis, -1)
+        moved = np.flip(moved, -1) if op.reverse else moved
+        result = _rounded_scan(moved, op, dtype)
+        result = np.flip(result, -1) if op.reverse else result
+        frame[op.result] = np.moveaxis(result, -1, axis)
+        return
     values = _accumulated(frame[op.source], dtype)
     if op.reverse:
         values = np.flip(values, axis)
@@ -72,3 +115,14 @@ def _mma(frame: Frame, op: MmaOp) -> None:
         frame[op.result] = narrow(product + acc.astype(compute), kept)
     else:
         frame[op.result] = (product.astype(np.int64) + acc).astype(kept.dtype)
+
+
+@runs(MmaScaledOp)
+def _mma_scaled(frame: Frame, op: MmaScaledOp) -> None:
+    """Scaled factors are exact in float64; sums are rounded once."""
+    factors = []
+    for value, scale, axis in ((op.lhs, op.lhs_scale, -1), (op.rhs, op.rhs_scale, -2)):
+        numbers, scales = (convert(frame[v], dtype_of_value(v), float64) for v in (value, scale))
+        repeats = numbers.shape[axis] // scales.shape[axis]
+        factors.append(numbers * np.repeat(scales, repeats, axis=axis))
+    frame[op.result] = narrow(np.matmul(*factors) + frame[op.acc].astype(np.float64), float32)

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ir import BroadcastOp, CatOp, ExtractOp, PermuteOp, ReshapeOp, TileType
-from ._machine import Frame, runs
+from ..dtypes import float4_e2m1fn
+from ..ir import (
+    BroadcastOp,
+    CatOp,
+    ExtractOp,
+    InsertOp,
+    PackOp,
+    PermuteOp,
+    ReshapeOp,
+    TileType,
+    UnpackOp,
+)
+from ._machine import Array, Frame, runs
 
 __all__: list[str] = []
 
@@ -45,7 +56,43 @@ def _extract(frame: Frame, op: ExtractOp) -> None:
     rows = max(len(a) for a in (source, *index))
     result = np.empty((rows, *sides), source.dtype)
     for row in range(rows):
-        starts = [int(a[row % len(a)]) * side for a, side in zip(index, sides, strict=True)]
-        where = tuple([slice(start, start + side) for start, side in zip(starts, sides, strict=True)])
-        result[row] = source[row % len(source)][where]
+        result[row] = source[row % len(source)][_part(index, row, sides)]
     frame[op.result] = result
+
+
+@runs(InsertOp)
+def _insert(frame: Frame, op: InsertOp) -> None:
+    assert isinstance(op.source.type, TileType)
+    source, target, sides = frame[op.source], frame[op.target], op.source.type.shape
+    index = [frame[v] for v in op.index]
+    rows = max(len(a) for a in (source, target, *index))
+    result = np.array(np.broadcast_to(target, (rows, *target.shape[1:])))
+    for row in range(rows):
+        result[row][_part(index, row, sides)] = source[row % len(source)]
+    frame[op.result] = result
+
+
+def _part(index: list[Array], row: int, sides: tuple[int, ...]) -> tuple[slice, ...]:
+    """Where a part lies for a block."""
+    starts = [int(a[row % len(a)]) * side for a, side in zip(index, sides, strict=True)]
+    return tuple([slice(start, start + side) for start, side in zip(starts, sides, strict=True)])
+
+
+@runs(PackOp)
+def _pack(frame: Frame, op: PackOp) -> None:
+    assert isinstance(op.source.type, TileType)
+    source = np.ascontiguousarray(frame[op.source])
+    data = source.view(np.uint8).reshape(len(source), -1)
+    if op.source.type.dtype is float4_e2m1fn:
+        data = data[:, ::2] | data[:, 1::2] << np.uint8(4)
+    frame[op.result] = data
+
+
+@runs(UnpackOp)
+def _unpack(frame: Frame, op: UnpackOp) -> None:
+    assert isinstance(op.result.type, TileType)
+    data = np.ascontiguousarray(frame[op.source])
+    dtype = op.result.type.number
+    if dtype is float4_e2m1fn:
+        data = np.stack([data & np.uint8(15), data >> np.uint8(4)], axis=-1).reshape(len(data), -1)
+    frame[op.result] = data.view(dtype.dtype)

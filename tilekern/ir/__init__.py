@@ -5,10 +5,13 @@ operations has a file; `_types.py` are the types, with the element types of `til
 here knows how an operation is run or encoded.
 """
 
+from ._atomics import ATOMIC_MODES, AtomicCasOp, AtomicOp, AtomicReduceOp, atomic_types
 from ._builder import Builder
+from ._combine import CombineOp, ReduceWithOp, ScanWithOp
 from ._constants import AssumeBoundedOp, AssumeDivByOp, BlockIdOp, ConstantOp, IotaOp, NumBlocksOp
 from ._control import BreakOp, ContinueOp, ForOp, IfOp, LoopOp, ReturnOp, YieldOp
-from ._debug import AssertOp
+from ._debug import CONVERSION, AssertOp, PrintOp
+from ._dependency import GridLaunchDependentsOp, GridWaitOp
 from ._elementwise import (
     AbsOp,
     AddOp,
@@ -55,7 +58,22 @@ from ._elementwise import (
     cast_roundings,
 )
 from ._location import Location
-from ._memory import IndexSpaceOp, JoinTokensOp, LoadOp, MakeTensorOp, MakeTokenOp, MakeViewOp, StoreOp
+from ._memory import (
+    ATOMIC_ORDERINGS,
+    LOAD_ORDERINGS,
+    SCOPES,
+    STORE_ORDERINGS,
+    IndexSpaceOp,
+    JoinTokensOp,
+    LoadOp,
+    LoadSparseOp,
+    MakeTensorOp,
+    MakeTokenOp,
+    MakeViewOp,
+    MemoryOp,
+    StoreOp,
+    StoreSparseOp,
+)
 from ._op import (
     OPERATIONS,
     Block,
@@ -74,13 +92,32 @@ from ._op import (
     walk,
 )
 from ._parser import parse, parse_type
+from ._pointers import ElementPointersOp, InBoundsOp, LoadPointersOp, OffsetOp, StorePointersOp
 from ._printer import format_function, format_op
-from ._reduce import MMA_TYPES, ArgReduceOp, MmaOp, ReduceOp, ScanOp
-from ._shape import BroadcastOp, CatOp, ExtractOp, PermuteOp, ReshapeOp
+from ._reduce import (
+    MMA_TYPES,
+    SCALED_MMA_TYPES,
+    ArgReduceOp,
+    MmaOp,
+    MmaScaledOp,
+    ReduceOp,
+    ScanOp,
+)
+from ._shape import (
+    BroadcastOp,
+    CatOp,
+    ExtractOp,
+    InsertOp,
+    PackOp,
+    PermuteOp,
+    ReshapeOp,
+    UnpackOp,
+)
 from ._types import (
     MAX_TILE_ELEMENTS,
     PADDINGS,
     PointerType,
+    SparseViewType,
     TensorType,
     TileType,
     TokenType,
@@ -91,10 +128,17 @@ from ._types import (
 )
 
 __all__ = [
+    "ATOMIC_MODES",
+    "ATOMIC_ORDERINGS",
+    "CONVERSION",
+    "LOAD_ORDERINGS",
     "MAX_TILE_ELEMENTS",
     "MMA_TYPES",
     "OPERATIONS",
     "PADDINGS",
+    "SCALED_MMA_TYPES",
+    "SCOPES",
+    "STORE_ORDERINGS",
     "AbsOp",
     "AddOp",
     "AndOp",
@@ -103,6 +147,9 @@ __all__ = [
     "AssumeBoundedOp",
     "AssumeDivByOp",
     "Atan2Op",
+    "AtomicCasOp",
+    "AtomicOp",
+    "AtomicReduceOp",
     "BinaryOp",
     "BitcastOp",
     "Block",
@@ -113,6 +160,7 @@ __all__ = [
     "CastOp",
     "CatOp",
     "CeilOp",
+    "CombineOp",
     "CompareOp",
     "ConstantOp",
     "ContinueOp",
@@ -120,6 +168,7 @@ __all__ = [
     "CoshOp",
     "DivOp",
     "Effect",
+    "ElementPointersOp",
     "Exp2Op",
     "ExpOp",
     "ExtractOp",
@@ -129,11 +178,17 @@ __all__ = [
     "FmaOp",
     "ForOp",
     "Function",
+    "GridLaunchDependentsOp",
+    "GridWaitOp",
     "IfOp",
+    "InBoundsOp",
     "IndexSpaceOp",
+    "InsertOp",
     "IotaOp",
     "JoinTokensOp",
     "LoadOp",
+    "LoadPointersOp",
+    "LoadSparseOp",
     "Location",
     "Log2Op",
     "LogOp",
@@ -142,23 +197,29 @@ __all__ = [
     "MakeTokenOp",
     "MakeViewOp",
     "MaxOp",
+    "MemoryOp",
     "MinOp",
     "MmaOp",
+    "MmaScaledOp",
     "ModOp",
     "MulHiOp",
     "MulOp",
     "NegOp",
     "NotOp",
     "NumBlocksOp",
+    "OffsetOp",
     "Op",
     "Operand",
     "Operands",
     "OptionalOperand",
     "OrOp",
+    "PackOp",
     "PermuteOp",
     "PointerType",
     "PowOp",
+    "PrintOp",
     "ReduceOp",
+    "ReduceWithOp",
     "Region",
     "ReshapeOp",
     "Result",
@@ -167,13 +228,17 @@ __all__ = [
     "RoundedBinaryOp",
     "RsqrtOp",
     "ScanOp",
+    "ScanWithOp",
     "SelectOp",
     "ShiftLeftOp",
     "ShiftRightOp",
     "SinOp",
     "SinhOp",
+    "SparseViewType",
     "SqrtOp",
     "StoreOp",
+    "StorePointersOp",
+    "StoreSparseOp",
     "SubOp",
     "TanOp",
     "TanhOp",
@@ -183,10 +248,12 @@ __all__ = [
     "TruncDivOp",
     "Type",
     "UnaryOp",
+    "UnpackOp",
     "Value",
     "ViewType",
     "XorOp",
     "YieldOp",
+    "atomic_types",
     "cast_roundings",
     "format_function",
     "format_op",

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from ..dtypes import int32
+from ..dtypes import DType, bool_, int32, tfloat32, uint8
 from ._op import Op, Operand, Operands, Result
 from ._types import TileType, scalar, tile_shape_problem
 
-__all__ = ["BroadcastOp", "CatOp", "ExtractOp", "PermuteOp", "ReshapeOp"]
+__all__ = [
+    "BroadcastOp",
+    "CatOp",
+    "ExtractOp",
+    "InsertOp",
+    "PackOp",
+    "PermuteOp",
+    "ReshapeOp",
+    "UnpackOp",
+]
 
 
 def _tiles(op: Op, *types: object) -> list[TileType]:
@@ -94,3 +103,54 @@ class ExtractOp(Op, mnemonic="extract"):
             raise self.fail(f"{result.shape} does not divide {source.shape}")
         if any(v.type != scalar(int32) for v in self.index):
             raise self.fail("the index is of i32 scalars")
+
+
+class InsertOp(Op, mnemonic="insert"):
+    """The target with one of its parts, counted as `ExtractOp` does, replaced by the source."""
+
+    source: Operand
+    target: Operand
+    index: Operands
+    result: Result
+
+    def verify(self) -> None:
+        source, target, result = _tiles(self, self.source.type, self.target.type, self.result.type)
+        if source.rank != target.rank or len(self.index) != target.rank:
+            raise self.fail("source, target and index have one rank")
+        if any(a % b for a, b in zip(target.shape, source.shape, strict=True)):
+            raise self.fail(f"{source.shape} does not divide {target.shape}")
+        if any(v.type != scalar(int32) for v in self.index):
+            raise self.fail("the index is of i32 scalars")
+        if result != target:
+            raise self.fail(f"the result has the type of the target, got {result}")
+
+
+class _BytesOp(Op):
+    source: Operand
+    result: Result
+
+    def check(self, elements: object, data: object) -> None:
+        """`data` is a row of as many bytes as the row of `elements` takes."""
+        if not isinstance(elements, TileType) or not isinstance(data, TileType):
+            raise self.fail("source and result are tiles")
+        dtype = elements.dtype
+        if not isinstance(dtype, DType) or dtype.bits == 8 or dtype in (bool_, tfloat32):
+            raise self.fail(f"{dtype} is not packed; types of 4, 16, 32 and 64 bits are")
+        if elements.rank != 1 or data != TileType(uint8, (elements.size * dtype.bits // 8,)):
+            raise self.fail(
+                f"a row of elements and a row of as many bytes are needed, got {elements}, {data}"
+            )
+
+
+class PackOp(_BytesOp, mnemonic="pack"):
+    """The bytes of a row of elements, lowest first; 4-bit elements lie two in a byte, the first one lower."""
+
+    def verify(self) -> None:
+        self.check(self.source.type, self.result.type)
+
+
+class UnpackOp(_BytesOp, mnemonic="unpack"):
+    """The elements whose bytes a row of u8 holds; undoes `PackOp`."""
+
+    def verify(self) -> None:
+        self.check(self.result.type, self.source.type)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import VerifyError
+from ._combine import CombineOp
 from ._control import BreakOp, ContinueOp, ForOp, IfOp, LoopOp, ReturnOp, YieldOp
 from ._op import Block, Function, Op, Value
 from ._types import TileType
@@ -49,8 +50,11 @@ def _verify_terminator(op: Op, enclosing: list[Op]) -> None:
     owner = enclosing[-1] if enclosing else None
     loop = next((o for o in reversed(enclosing) if not isinstance(o, IfOp)), None)
     if isinstance(op, YieldOp):
+        if isinstance(owner, CombineOp):
+            _check_types(op, op.values, tuple(owner.body.arguments[: len(owner.sources)]))
+            return
         if not isinstance(owner, IfOp):
-            raise op.fail("only a branch of `if` ends with yield")
+            raise op.fail("only a branch of `if` or the body of a reduction or scan ends with yield")
         _check_types(op, op.values, owner.results)
     elif isinstance(op, ContinueOp):
         if not isinstance(loop, _LOOPS):

@@ -68,3 +68,47 @@ def static_iter(items: Iterable[T]) -> Iterable[T]:
     At most 1000 items.
     """
     kernel_only()
+
+
+def assume_divisible_by(x: Scalar, divisor: int) -> Tile:
+    """The integer `x`, promised to be a multiple of `divisor`, a power of two.
+
+    The compiler may rely on it: use the result in place of `x`. A broken promise is an error on the host device
+    (`KernelAssertionError`) and undefined on a GPU.
+    """
+    kernel_only()
+
+
+def print(*values: object, sep: str = " ", end: str = "\n") -> None:  # noqa: A001 - Python's name
+    """Print values and f-strings, once per block; for finding mistakes, and slow. `print` is the same.
+
+    Whole numbers are printed as `%d`, floats as `%f`, tiles as nested lists of them. In an f-string, a value
+    may have a format: width, precision, flags and a type of `d i u x X o f F e E g G`.
+    """
+    kernel_only()
+
+
+def printf(text: str, *values: Scalar) -> None:
+    """Print as C's `printf`, once per block: one conversion (%d, %5.2f, %x, ...) for each value; %% is %.
+
+    Of a tile, the conversion is for its elements. Lengths (`%ld`) may be left out.
+    """
+    kernel_only()
+
+
+def grid_dependency_control_wait() -> None:
+    """Wait until the kernels this one depends on have ended and what they wrote can be read.
+
+    For a launch with `programmatic_dependent_launch`, which may begin while the kernel before it on the
+    stream still runs. No load or store moves across it. On the host device, and in other launches, there is
+    nothing to wait for.
+    """
+    kernel_only()
+
+
+def grid_dependency_control_launch_dependents() -> None:
+    """Let the next kernel on the stream begin, if it was launched so as to depend on this one.
+
+    It begins when all blocks have said so or ended; what this kernel writes is there when its wait is over.
+    """
+    kernel_only()

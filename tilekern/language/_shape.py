@@ -13,16 +13,20 @@ if TYPE_CHECKING:
     from ._memory import Shape
 
 __all__ = [
+    "astile",
     "astype",
     "bitcast",
     "broadcast_to",
     "cat",
     "expand_dims",
     "extract",
+    "insert",
     "item",
+    "pack_to_bytes",
     "permute",
     "reshape",
     "transpose",
+    "unpack_from_bytes",
 ]
 
 
@@ -61,6 +65,19 @@ def extract(x: Tile, index: tuple[Scalar, ...] | Scalar, shape: Shape) -> Tile:
     kernel_only()
 
 
+def insert(x: Tile, index: tuple[Scalar, ...] | Scalar, value: Tile) -> Tile:
+    """`x` with part number `index` of the parts of the shape of `value` replaced by `value`; see `extract`."""
+    kernel_only()
+
+
+def astile(value: object, dtype: DType | None = None) -> Tile:
+    """A tile of numbers and scalars in nested tuples, as `np.array` makes one; every length is a power of two.
+
+    Without `dtype`, they are brought to one type as operands of an operator are.
+    """
+    kernel_only()
+
+
 def item(x: Tile) -> Tile:
     """The one element of a tile of size 1, as a scalar."""
     kernel_only()
@@ -78,4 +95,18 @@ def astype(x: Scalar, dtype: DType, *, rounding_mode: RoundingMode | None = None
 
 def bitcast(x: Tile, dtype: DType) -> Tile:
     """The same bits read as another type of equal width."""
+    kernel_only()
+
+
+def pack_to_bytes(x: Tile) -> Tile:
+    """The bytes of the elements, in row-major order, as a uint8 tile of rank 1; little-endian.
+
+    Two float4_e2m1fn share a byte, the first in its lower half. bool and tfloat32 have no bytes of their own:
+    convert them first.
+    """
+    kernel_only()
+
+
+def unpack_from_bytes(x: Tile, dtype: DType) -> Tile:
+    """The elements of type `dtype` whose bytes a uint8 tile holds, as a tile of rank 1; undoes `pack_to_bytes`."""
     kernel_only()

@@ -21,6 +21,7 @@ from ..ir import (
     IfOp,
     Location,
     LoopOp,
+    MakeTensorOp,
     Op,
     PointerType,
     ReturnOp,
@@ -104,17 +105,20 @@ class Lowerer:
         fn: builder of the kernel.
         block_id: this block's index along each axis, once asked for.
         num_blocks: the grid, once asked for.
+        tensors: what makes each tensor.
     """
 
     def __init__(self, function: Function, fn: FunctionBuilder) -> None:
         self.fn = fn
         self._values: dict[Value, TileValue] = {}
         self._numbers: dict[Value, bool | int | float] = {}
+        self.tensors: dict[Value, MakeTensorOp] = {}
         for value, argument in zip(function.body.arguments, fn.arguments, strict=True):
             if value.type == TileType(bool_):
                 zero = fn.constant(types.tile(types.i8), 0)
                 argument = fn.cmpi(ComparisonPredicate.NOT_EQUAL, argument, zero)
             self[value] = argument
+        self._printed: TileValue | None = None
         self.block_id = fn.tile_block_id()
         self.num_blocks = fn.num_tile_blocks()
 
@@ -142,8 +146,17 @@ class Lowerer:
         return types.token if isinstance(value.type, TokenType) else self.tile(value)
 
     # -- operations
+    def ordered_print(self, text: str, values: list[TileValue]) -> None:
+        """Print after what was printed before in this block or in front of one around it."""
+        self._printed = self.fn.print_(text, values, self._printed)
+
     def block(self, block: Block) -> None:
         """Emit the operations of a block; its arguments have been set."""
+        printed = self._printed
+        self._block(block)
+        self._printed = printed  # a token of this block is not visible outside
+
+    def _block(self, block: Block) -> None:
         for op in block.ops:
             with self.fn.at(source_location(op.location)):
                 if isinstance(op, ConstantOp) and not isinstance(op.value, tuple):

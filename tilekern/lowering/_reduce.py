@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from ..dtypes import DType
-from ..ir import ArgReduceOp, MmaOp, ReduceOp, ScanOp
+from ..ir import ArgReduceOp, MmaOp, MmaScaledOp, ReduceOp, ScanOp
 from ..tileir import ComparisonOrdering, ComparisonPredicate, types
 from ..tileir import Value as TileValue
-from ._elementwise import dtype_of_value
+from ._elementwise import ROUNDINGS, dtype_of_value
 from ._lowerer import Lowerer, lowers, signedness
 
 __all__: list[str] = []
@@ -26,15 +26,17 @@ def _identity(kind: str, dtype: DType) -> int | float:
 
 
 def _combine(
-    b: Lowerer, kind: str, dtype: DType, element: TileValue, acc: TileValue, propagate_nan: bool
+    b: Lowerer, op: ReduceOp | ScanOp, dtype: DType, element: TileValue, acc: TileValue
 ) -> TileValue:
+    kind, rounding, flush = op.kind, ROUNDINGS[op.rounding], op.flush_to_zero
     if kind == "sum":
-        return b.fn.addf(acc, element) if dtype.is_float else b.fn.addi(acc, element)
+        return b.fn.addf(acc, element, rounding, flush) if dtype.is_float else b.fn.addi(acc, element)
     if kind == "prod":
-        return b.fn.mulf(acc, element) if dtype.is_float else b.fn.muli(acc, element)
+        return b.fn.mulf(acc, element, rounding, flush) if dtype.is_float else b.fn.muli(acc, element)
+    assert isinstance(op, ReduceOp)
     if dtype.is_float:
         extreme = b.fn.maxf if kind == "max" else b.fn.minf
-        return extreme(acc, element, propagate_nan)
+        return extreme(acc, element, op.propagate_nan, flush)
     whole = b.fn.maxi if kind == "max" else b.fn.mini
     return whole(acc, element, signedness(dtype))
 
@@ -44,7 +46,7 @@ def _reduce(b: Lowerer, op: ReduceOp) -> None:
     dtype = dtype_of_value(op.source)
     with b.fn.reduce([b[op.source]], op.axis, [_identity(op.kind, dtype)]) as body:
         element, acc = body.arguments
-        b.fn.yield_(_combine(b, op.kind, dtype, element, acc, op.propagate_nan))
+        b.fn.yield_(_combine(b, op, dtype, element, acc))
     (b[op.result],) = body.results
 
 
@@ -53,7 +55,7 @@ def _scan(b: Lowerer, op: ScanOp) -> None:
     dtype = dtype_of_value(op.source)
     with b.fn.scan([b[op.source]], op.axis, [_identity(op.kind, dtype)], reverse=op.reverse) as body:
         element, acc = body.arguments
-        b.fn.yield_(_combine(b, op.kind, dtype, element, acc, True))
+        b.fn.yield_(_combine(b, op, dtype, element, acc))
     (b[op.result],) = body.results
 
 
@@ -66,25 +68,28 @@ def _arg_reduce(b: Lowerer, op: ArgReduceOp) -> None:
     position = b.fn.iota(types.tile(types.i32, (shape[op.axis],)))
     position = b.fn.reshape(position, [n if i == op.axis else 1 for i, n in enumerate(shape)])
     position = b.fn.broadcast(position, shape)
-    identities = [_identity(op.kind, dtype), (1 << 31) - 1]
+    neutral = _identity(op.kind, dtype)
+    if dtype.is_float and not op.propagate_nan:
+        neutral = math.nan  # worse than every number, and than a NaN that has a place
+    identities = [neutral, (1 << 31) - 1]
     with b.fn.reduce([source, position], op.axis, identities) as body:
         value, best, index, best_index = body.arguments
-        takes = _takes(b, op.kind, dtype, value, best, index, best_index)
+        takes = _takes(b, op, dtype, value, best, index, best_index)
         b.fn.yield_(b.fn.select(takes, value, best), b.fn.select(takes, index, best_index))
     b[op.result] = body.results[1]
 
 
 def _takes(
     b: Lowerer,
-    kind: str,
+    op: ArgReduceOp,
     dtype: DType,
     value: TileValue,
     best: TileValue,
     index: TileValue,
     best_index: TileValue,
 ) -> TileValue:
-    """Whether an element is to replace the best one so far; a NaN is better than any number."""
-    better_than = ComparisonPredicate.GREATER_THAN if kind == "max" else ComparisonPredicate.LESS_THAN
+    """Whether an element is to replace the best one so far; a NaN is better than any number, or worse."""
+    better_than = ComparisonPredicate.GREATER_THAN if op.kind == "max" else ComparisonPredicate.LESS_THAN
     earlier = b.fn.cmpi(ComparisonPredicate.LESS_THAN, index, best_index)
     equal_to = ComparisonPredicate.EQUAL
     if not dtype.is_float:
@@ -97,7 +102,8 @@ def _takes(
     is_nan = b.fn.cmpf(ComparisonPredicate.NOT_EQUAL, value, value, unordered)
     best_is_nan = b.fn.cmpf(ComparisonPredicate.NOT_EQUAL, best, best, unordered)
     both_nan = b.fn.binary("andi", is_nan, best_is_nan)
-    first_nan = b.fn.binary("andi", is_nan, b.fn.binary("xori", is_nan, best_is_nan))
+    wins = is_nan if op.propagate_nan else best_is_nan
+    first_nan = b.fn.binary("andi", wins, b.fn.binary("xori", is_nan, best_is_nan))
     equal = b.fn.binary("andi", b.fn.binary("ori", equal, both_nan), earlier)
     return b.fn.binary("ori", b.fn.binary("ori", better, first_nan), equal)
 
@@ -106,7 +112,12 @@ def _takes(
 def _mma(b: Lowerer, op: MmaOp) -> None:
     lhs, rhs, acc = b[op.lhs], b[op.rhs], b[op.acc]
     if dtype_of_value(op.acc).is_float:
-        b[op.result] = b.fn.mmaf(lhs, rhs, acc)
+        b[op.result] = b.fn.mmaf(lhs, rhs, acc, op.fast_acc)
     else:
         signs = signedness(dtype_of_value(op.lhs)), signedness(dtype_of_value(op.rhs))
         b[op.result] = b.fn.mmai(lhs, rhs, acc, *signs)
+
+
+@lowers(MmaScaledOp)
+def _mma_scaled(b: Lowerer, op: MmaScaledOp) -> None:
+    b[op.result] = b.fn.mmaf_scaled(b[op.lhs], b[op.rhs], b[op.acc], b[op.lhs_scale], b[op.rhs_scale])

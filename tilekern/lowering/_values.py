@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir import (
-    AssertOp,
     AssumeBoundedOp,
     AssumeDivByOp,
     BlockIdOp,
@@ -13,11 +12,14 @@ from ..ir import (
     CatOp,
     ConstantOp,
     ExtractOp,
+    InsertOp,
     IotaOp,
     NumBlocksOp,
+    PackOp,
     PermuteOp,
     ReshapeOp,
     TileType,
+    UnpackOp,
 )
 from ..tileir import Bounded, DivBy
 from ._elementwise import dtype_of_value
@@ -62,13 +64,6 @@ def _assume_bounded(b: Lowerer, op: AssumeBoundedOp) -> None:
     b[op.result] = b.fn.assume(b[op.source], Bounded(op.lower, op.upper))
 
 
-@lowers(AssertOp)
-def _assert(b: Lowerer, op: AssertOp) -> None:
-    message = op.message or "assertion failed"
-    text = f"{op.location}: {message}" if op.location else message
-    b.fn.assert_(b[op.condition], text)  # noqa: PT009 - the operation, not unittest's
-
-
 @lowers(ReshapeOp)
 def _reshape(b: Lowerer, op: ReshapeOp) -> None:
     assert isinstance(op.result.type, TileType)
@@ -95,3 +90,18 @@ def _cat(b: Lowerer, op: CatOp) -> None:
 def _extract(b: Lowerer, op: ExtractOp) -> None:
     assert isinstance(op.result.type, TileType)
     b[op.result] = b.fn.extract(b[op.source], b.all(op.index), op.result.type.shape)
+
+
+@lowers(InsertOp)
+def _insert(b: Lowerer, op: InsertOp) -> None:
+    b[op.result] = b.fn.insert(b[op.source], b[op.target], b.all(op.index))
+
+
+@lowers(PackOp)
+def _pack(b: Lowerer, op: PackOp) -> None:
+    b[op.result] = b.fn.emit_one("pack", (b[op.source],), b.tile(op.result))
+
+
+@lowers(UnpackOp)
+def _unpack(b: Lowerer, op: UnpackOp) -> None:
+    b[op.result] = b.fn.emit_one("unpack", (b[op.source],), b.tile(op.result))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         IntegerAttribute,
         SameElements,
     )
+    from ._build_control import Body
     from ._constants import element_bits, encode_elements
     from ._debug import SourceLocation
     from ._decoder import decode_module
@@ -59,6 +60,7 @@ _HOMES = {
     "_assembler": "Assembly DEFAULT_TIMEOUT_S TIMEOUT_VARIABLE assemble disassemble verify",
     "_attributes": "Attribute BoolAttribute Bounded DivBy FloatAttribute Hints IntegerAttribute SameElements "
     "ENTRY_HINTS MEMORY_HINTS VIEW_HINTS",
+    "_build_control": "Body",
     "_constants": "element_bits encode_elements",
     "_debug": "SourceLocation",
     "_decoder": "decode_module",
@@ -107,6 +109,7 @@ __all__ = [
     "AtomicMode",
     "Attribute",
     "Block",
+    "Body",
     "BoolAttribute",
     "Bounded",
     "ComparisonOrdering",

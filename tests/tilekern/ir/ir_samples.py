@@ -4,6 +4,10 @@ A sample is the operations between a prelude, which defines values of all kinds,
 fail for an operation without a sample here.
 """
 
+from ir_memory_samples import MORE_PRELUDE
+from ir_memory_samples import REFUSED as MEMORY_REFUSED
+from ir_memory_samples import SAMPLES as MEMORY_SAMPLES
+
 from tilekern import ir
 
 PRELUDE = """\
@@ -19,13 +23,20 @@ PRELUDE = """\
   %b = constant value=1.0 : tile<32x16xf16>
   %acc = constant value=0.0 : tile<16x16xf32>
   %fp8 = constant value=1.0 : tile<4x8xf8e4m3fn>
+  %fp8a = constant value=1.0 : tile<16x64xf8e4m3fn>
+  %fp8c = constant value=1.0 : tile<64x16xf8e4m3fn>
+  %scale_a = constant value=1.0 : tile<16x2xf8e8m0fnu>
+  %scale_b = constant value=1.0 : tile<2x16xf8e8m0fnu>
+  %bytes = constant value=3 : tile<32xu8>
+  %list = constant value=1.5 : tile<8xf32>
+  %part = constant value=2.0 : tile<2x4xf32>
   %zero = constant value=0 : i32
   %one = constant value=1 : i32
   %yes = constant value=true : bool
   %tensor = make_tensor %p, [%n, %m], [%m] : tensor<?x?xf32, [?, 1]>
   %view = make_view %tensor : view<4x8, tensor<?x?xf32, [?, 1]>>
 """
-PARAMETERS = "%p: ptr<f32>, %n: i32, %m: i32, %s: f32"
+PARAMETERS = "%p: ptr<f32>, %n: i32, %m: i32, %s: f32, %ip: ptr<i32>"
 
 _UNARY_FLOAT = (
     *("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "floor"),
@@ -115,34 +126,58 @@ SAMPLES: dict[str, list[str]] = {
     "permute": ["%r = permute %t order=[1, 0] : tile<8x4xf32>"],
     "cat": ["%r = cat %t, %u axis=1 : tile<4x16xf32>"],
     "extract": ["%r = extract %t, [%one, %zero] : tile<2x8xf32>"],
+    "insert": ["%r = insert %part, %t, [%one, %zero] : tile<4x8xf32>"],
+    "pack": ["%r = pack %list : tile<32xu8>"],
+    "unpack": ["%r = unpack %bytes : tile<8xf32>", "%r = unpack %bytes : tile<64xf4e2m1fn>"],
+    "print": [
+        'print [%n, %t, %bools] text="n %d, t %5.2f, b %d, 100%%\\n"',
+        'print [] text="here\\n"',
+        'print [%half, %words] text="%e %x"',
+    ],
+    "grid_wait": ["%tok = grid_wait _ : token"],
+    "grid_launch_dependents": [
+        "%tok = grid_wait _ : token\n%tok2 = grid_launch_dependents %tok : token",
+    ],
+    "reduce_with": [
+        "%r = reduce_with [%t] axis=1 identities=[-inf] : tile<4xf32> (%x: f32, %y: f32) {\n"
+        "%z = max %x, %y : f32\nyield [%z]\n}",
+        "%r, %q = reduce_with [%t, %ints] axis=0 identities=[0.0, 1] : tile<8xf32>, tile<8xi32> "
+        "(%x: f32, %i: i32, %y: f32, %j: i32) {\n"
+        "%z = add %x, %y : f32\n%k = mul %i, %j : i32\n%w = mul %z, %s : f32\nyield [%w, %k]\n}",
+        "%r = reduce_with [%words] axis=0 identities=[4294967295] : tile<8xu32> (%x: u32, %y: u32) {\n"
+        "%c = compare %x, %y predicate=lt : bool\n"
+        "%z = if %c : u32 {\nyield [%x]\n} else {\nyield [%y]\n}\nyield [%z]\n}",
+    ],
+    "scan_with": [
+        "%r = scan_with [%t] axis=1 identities=[1.0] reverse=true : tile<4x8xf32> (%x: f32, %y: f32) {\n"
+        "%z = mul %x, %y : f32\nyield [%z]\n}",
+    ],
     "reduce": [
         *[f"%r = reduce %t axis=1 kind={k} : tile<4xf32>" for k in ("sum", "prod", "max", "min")],
         "%r = reduce %t axis=0 kind=max propagate_nan=false : tile<8xf32>",
         "%r = reduce %words axis=0 kind=min : tile<8xu32>",
+        "%r = reduce %t axis=1 kind=sum rounding=zero flush_to_zero=true : tile<4xf32>",
     ],
     "arg_reduce": [
         "%r = arg_reduce %t axis=1 kind=max : tile<4xi32>",
         "%r = arg_reduce %words axis=0 kind=min : tile<8xi32>",
+        "%r = arg_reduce %t axis=1 kind=min propagate_nan=false : tile<4xi32>",
     ],
     "scan": [
         "%r = scan %t axis=1 kind=sum : tile<4x8xf32>",
         "%r = scan %ints axis=0 kind=prod reverse=true : tile<4x8xi32>",
+        "%r = scan %t axis=0 kind=sum rounding=positive_inf : tile<4x8xf32>",
     ],
-    "mma": ["%r = mma %a, %b, %acc : tile<16x16xf32>"],
+    "mma": [
+        "%r = mma %a, %b, %acc : tile<16x16xf32>",
+        "%r = mma %fp8a, %fp8c, %acc fast_acc=true : tile<16x16xf32>",
+    ],
+    "mma_scaled": ["%r = mma_scaled %fp8a, %scale_a, %fp8c, %scale_b, %acc : tile<16x16xf32>"],
     "make_tensor": [
         "%r = make_tensor %p, [%n], [] : tensor<?xf32, [1]>",
         "%r = make_tensor %p, [], [%m] : tensor<4x64xf32, [?, 1]>",
     ],
-    "make_view": [
-        "%r = make_view %tensor : view<8x4, tensor<?x?xf32, [?, 1]>, order=[1, 0], padding=nan>",
-    ],
     "index_space": ["%r, %q = index_space %view : i32, i32"],
-    "load": [
-        "%r, %tok = load %view, [%zero, %one], _ : tile<4x8xf32>, token",
-        "%tok = make_token : token\n%r, %tok2 = load %view, [%zero, %one], %tok latency=3 allow_tma=false "
-        ": tile<4x8xf32>, token",
-    ],
-    "store": ["%tok = store %view, %t, [%zero, %one], _ latency=1 : token"],
     "make_token": ["%tok = make_token : token"],
     "join_tokens": [
         "%tok = make_token : token\n%tok2 = make_token : token\n%tok3 = join_tokens [%tok, %tok2] : token"
@@ -159,6 +194,7 @@ SAMPLES: dict[str, list[str]] = {
         "%r = loop [%zero] : i32 (%i: i32) {\n%j = add %i, %one : i32\n%c = compare %j, %n predicate=lt : bool\n"
         "if %c {\ncontinue [%j]\n} else {\nbreak [%j]\n}\ncontinue [%i]\n}"
     ],
+    **MEMORY_SAMPLES,
     # terminators stand in the samples above
     "yield": ["if %yes {\nyield []\n} else {\nyield []\n}"],
     "continue": ["for %zero, %n, %one, [] (%i: i32) {\ncontinue []\n}"],
@@ -265,6 +301,68 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         ("%r = reduce %t axis=1 kind=mean : tile<4xf32>", "kind is one of"),
         ("%r = reduce %t axis=1 kind=sum : tile<8xf32>", "the result is tile<4xf32>"),
         ("%r = reduce %fp8 axis=1 kind=sum : tile<4xf8e4m3fn>", "cast it first"),
+        ("%r = reduce %t axis=1 kind=max rounding=zero : tile<4xf32>", "sums and products are rounded by"),
+        ("%r = reduce %half axis=1 kind=sum flush_to_zero=true : tile<4xf16>", "flush_to_zero is for f32"),
+    ],
+    "insert": [
+        ("%r = insert %part, %t, [%one] : tile<4x8xf32>", "have one rank"),
+        ("%r = insert %t, %part, [%zero, %zero] : tile<2x4xf32>", "does not divide"),
+        ("%r = insert %part, %t, [%one, %zero] : tile<2x4xf32>", "the type of the target"),
+    ],
+    "pack": [
+        ("%r = pack %list : tile<16xu8>", "a row of elements and a row of as many bytes"),
+        ("%r = pack %bytes : tile<32xu8>", "u8 is not packed"),
+    ],
+    "unpack": [("%r = unpack %bytes : tile<4x2xf32>", "a row of elements")],
+    "print": [
+        ('print [%n] text="n"', "0 conversions for 1 values"),
+        ('print [%n] text="%f"', "%f for i32"),
+        ('print [] text="50%"', "begins no conversion"),
+        ('print [%p] text="%d"', "prints tiles of numbers"),
+    ],
+    "grid_wait": [("%tok = grid_wait _ : i32", "tokens have type token")],
+    "grid_launch_dependents": [("%tok = grid_launch_dependents %n : token", "tokens have type token")],
+    "reduce_with": [
+        (
+            "%r = reduce_with [%t] axis=1 identities=[0] : tile<4xf32> (%x: f32, %y: f32) {\nyield [%x]\n}",
+            "an identity of f32 is float",
+        ),
+        (
+            "%r = reduce_with [%t] axis=1 identities=[0.0] : tile<4xf32> (%x: f32) {\nyield [%x]\n}",
+            "two scalars of each",
+        ),
+        (
+            "%r = reduce_with [%t] axis=1 identities=[0.0] : tile<8xf32> (%x: f32, %y: f32) {\nyield [%x]\n}",
+            "the results are tile<4xf32>",
+        ),
+        (
+            "%r = reduce_with [%t] axis=1 identities=[0.0] : tile<4xf32> (%x: f32, %y: f32) {\n"
+            "assert %yes message=no\nyield [%x]\n}",
+            "only computes scalars, and has assert",
+        ),
+        (
+            "%r, %q = reduce_with [%t, %row] axis=1 identities=[0.0, 0.0] : tile<4xf32>, tile<1xf32> "
+            "(%x: f32, %y: f32, %z: f32, %w: f32) {\nyield [%x, %y]\n}",
+            "several of one shape",
+        ),
+    ],
+    "scan_with": [
+        (
+            "%r = scan_with [%t] axis=2 identities=[0.0] : tile<4x8xf32> (%x: f32, %y: f32) {\nyield [%x]\n}",
+            "axis 2 of tiles of rank 2",
+        ),
+        (
+            "%r = scan_with [%fp8] axis=1 identities=[0.0] : tile<4x8xf8e4m3fn> "
+            "(%x: f8e4m3fn, %y: f8e4m3fn) {\nyield [%x]\n}",
+            "numbers to compute with",
+        ),
+    ],
+    "mma_scaled": [
+        (
+            "%r = mma_scaled %a, %scale_a, %b, %scale_b, %acc : tile<16x16xf32>",
+            "f16 factors take no scales of f8e8m0fnu",
+        ),
+        ("%r = mma_scaled %fp8a, %scale_b, %fp8c, %scale_b, %acc : tile<16x16xf32>", "do not fit"),
     ],
     "arg_reduce": [("%r = arg_reduce %t axis=1 kind=max : tile<4xi64>", "the result is tile<4xi32>")],
     "scan": [
@@ -275,6 +373,7 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         ("%r = mma %a, %b, %t : tile<4x8xf32>", "do not fit"),
         ("%r = mma %a, %a, %acc : tile<16x16xf32>", "do not fit"),
         ("%r = mma %ints, %ints, %acc : tile<16x16xf32>", "accumulate in nothing"),
+        ("%r = mma %a, %b, %acc fast_acc=true : tile<16x16xf32>", "fast_acc is for 8-bit floats"),
     ],
     "make_tensor": [
         ("%r = make_tensor %p, [%n], [] : tensor<?xf16, [1]>", "the base is ptr<f16>"),
@@ -331,6 +430,13 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
 }
 
 
+for _name, _cases in MEMORY_REFUSED.items():
+    REFUSED[_name] = REFUSED.get(_name, []) + _cases
+
+_MORE_NAMES = [line.split()[0] for line in MORE_PRELUDE.splitlines()]
+
+
 def function(body: str, end: str = "return") -> ir.Function:
     """The function with these operations behind the prelude."""
-    return ir.parse(f"func @sample({PARAMETERS}) {{\n{PRELUDE}{body}\n{end}\n}}")
+    more = MORE_PRELUDE if any(name in body for name in _MORE_NAMES) else ""
+    return ir.parse(f"func @sample({PARAMETERS}) {{\n{PRELUDE}{more}{body}\n{end}\n}}")

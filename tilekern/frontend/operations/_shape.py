@@ -5,11 +5,28 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ... import language
-from ...dtypes import DType, float8_e8m0fnu, float32, float64, int32
-from ...ir import BitcastOp, CastOp, CatOp, ExtractOp, IotaOp, PermuteOp, TileType, Value, cast_roundings
+from ...dtypes import DType, bool_, float8_e8m0fnu, float32, float64, int32, tfloat32, uint8
+from ...ir import (
+    BitcastOp,
+    CastOp,
+    CatOp,
+    ConstantOp,
+    ExtractOp,
+    InsertOp,
+    IotaOp,
+    PackOp,
+    PermuteOp,
+    TileType,
+    UnpackOp,
+    Value,
+    cast_roundings,
+    tile_shape_problem,
+)
 from .._operators import binary
-from .._promotion import as_tile, cast
+from .._promotion import as_tile, cast, promote
 from .._promotion import broadcast_to as broadcast_value
 from .._promotion import reshape as reshape_value
 from .._values import describe, is_loose, is_number, is_scalar, is_tile, tile_type
@@ -131,9 +148,12 @@ def cat(t: Translator, tiles: object, axis: object) -> object:
         raise t.wrong_type(f"cat takes tiles of one type and shape, got {', '.join(map(describe, values))}")
     if len(values) & (len(values) - 1):
         raise t.wrong_value(f"cat takes 2, 4, 8, ... tiles, since sides are powers of two; got {len(values)}")
-    position = t.axis(axis, tile_type(values[0]).rank)
+    return _joined(t, values, t.axis(axis, tile_type(values[0]).rank))
+
+
+def _joined(t: Translator, values: list[Value], axis: int) -> Value:
     while len(values) > 1:
-        values = [_pair(t, a, b, position) for a, b in zip(values[::2], values[1::2], strict=True)]
+        values = [_pair(t, a, b, axis) for a, b in zip(values[::2], values[1::2], strict=True)]
     return values[0]
 
 
@@ -148,10 +168,30 @@ def extract(t: Translator, x: object, index: object, shape: object) -> object:
     value = as_tile(t, x)
     kind = tile_type(value)
     sides = t.static_shape(shape)
+    numbers = _part_index(t, value, index, sides)
+    op = ExtractOp(source=value, index=numbers, result=Value(kind.with_shape(sides)))
+    return t.add(op).result
+
+
+@implements(language.insert)
+def insert(t: Translator, x: object, index: object, value: object) -> object:
+    target, source = as_tile(t, x), as_tile(t, value)
+    kind = tile_type(target)
+    if tile_type(source).number is not kind.number:
+        raise t.wrong_type(
+            f"insert puts a tile into one of its own element type, got {describe(source)} for {describe(target)}"
+        )
+    numbers = _part_index(t, target, index, tile_type(source).shape)
+    return t.add(InsertOp(source=source, target=target, index=numbers, result=Value(kind))).result
+
+
+def _part_index(t: Translator, value: Value, index: object, sides: tuple[int, ...]) -> tuple[Value, ...]:
+    """Which of the parts of shape `sides` of a tile, as int32 scalars."""
+    kind = tile_type(value)
     indices = index if isinstance(index, tuple) else (index,)
     if len(sides) != kind.rank or len(indices) != kind.rank:
         raise t.wrong_value(
-            f"index and shape have one number per axis of {describe(value)}, got {len(indices)} and {len(sides)}"
+            f"index and part have one number per axis of {describe(value)}, got {len(indices)} and {len(sides)}"
         )
     numbers: list[Value] = []
     for axis, (part, whole, side) in enumerate(zip(indices, kind.shape, sides, strict=True)):
@@ -160,8 +200,90 @@ def extract(t: Translator, x: object, index: object, shape: object) -> object:
         if isinstance(part, int) and not 0 <= part < whole // side:
             raise t.wrong_value(f"index {part} along axis {axis}, which has {whole // side} parts")
         numbers.append(cast(t, as_tile(t, part), int32))
-    op = ExtractOp(source=value, index=tuple(numbers), result=Value(kind.with_shape(sides)))
-    return t.add(op).result
+    return tuple(numbers)
+
+
+@implements(language.astile)
+def astile(t: Translator, value: object, dtype: object) -> object:
+    element = None if dtype is None else t.static_dtype(dtype)
+    shape, parts = _nested(t, value)
+    if problem := tile_shape_problem(shape):
+        raise t.wrong_value(problem)
+    if element is None:
+        element = tile_type(promote(t, *parts)[0]).number
+    if all(is_number(part) for part in parts):
+        with t.scratch() as block:
+            for part in parts:
+                t.constant(part, element)  # type: ignore[arg-type]  # numbers all
+            numbers = tuple([op.attributes["value"] for op in block.ops])
+        number = numbers if shape else numbers[0]
+        op = ConstantOp(value=number, result=Value(TileType(element, shape)))  # type: ignore[arg-type]
+        return t.add(op).result
+    scalars = []
+    for part in parts:
+        scalar = as_tile(t, part, "a number of astile", element if is_loose(part) else None)
+        if not is_scalar(scalar):
+            raise t.wrong_type(f"astile takes numbers and scalars, got {describe(part)}")
+        scalars.append(reshape_value(t, cast(t, scalar, element), (1,)))
+    return reshape_value(t, _joined(t, scalars, 0), shape)
+
+
+def _nested(t: Translator, value: object) -> tuple[tuple[int, ...], list[object]]:
+    """The shape of nested tuples, and what they hold in row-major order."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, tuple | list):
+        return (), [value]
+    inner = [_nested(t, part) for part in value]
+    shapes = {shape for shape, _ in inner}
+    if len(shapes) != 1:
+        raise t.wrong_value(
+            f"astile takes nested tuples of equal lengths, got parts of shapes {sorted(shapes)}"
+            if shapes
+            else "astile takes no empty tuple"
+        )
+    return (len(inner), *shapes.pop()), [part for _, parts in inner for part in parts]
+
+
+@implements(language.pack_to_bytes)
+def pack_to_bytes(t: Translator, x: object) -> object:
+    value = as_tile(t, x)
+    kind = tile_type(value)
+    _check_bytes(t, kind.number, "pack_to_bytes")
+    size = kind.size * kind.number.bits // 8
+    if not size:
+        raise t.wrong_value(f"{describe(value)} does not fill a byte")
+    row = reshape_value(t, value, (kind.size,))
+    result = Value(TileType(uint8, (size,)))
+    if kind.number is uint8:
+        return row
+    op = BitcastOp if kind.number.bits == 8 else PackOp
+    return t.add(op(source=row, result=result)).result
+
+
+@implements(language.unpack_from_bytes)
+def unpack_from_bytes(t: Translator, x: object, dtype: object) -> object:
+    value, element = as_tile(t, x), t.static_dtype(dtype)
+    kind = tile_type(value)
+    if kind.number is not uint8:
+        raise t.wrong_type(f"unpack_from_bytes takes a tile of uint8, got {describe(value)}")
+    _check_bytes(t, element, "unpack_from_bytes")
+    count, rest = divmod(kind.size * 8, element.bits)
+    if rest or not count:
+        raise t.wrong_value(f"{kind.size} bytes are no whole number of {element.name}")
+    row = reshape_value(t, value, (kind.size,))
+    if element is uint8:
+        return row
+    result = Value(TileType(element, (count,)))
+    op = BitcastOp if element.bits == 8 else UnpackOp
+    return t.add(op(source=row, result=result)).result
+
+
+def _check_bytes(t: Translator, dtype: DType, name: str) -> None:
+    if dtype in (bool_, tfloat32):
+        raise t.wrong_type(
+            f"{name}: {dtype.name} has no bytes of its own; convert it, as in x.astype(tk.uint8)"
+        )
 
 
 @implements(language.item)

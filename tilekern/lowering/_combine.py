@@ -1,0 +1,42 @@
+"""Reductions and scans with a function of the user's.
+
+Tile IR hands the body (element, accumulator) for each source, one pair after the other; the IR all that is
+there already, then all that comes to it.
+"""
+
+from __future__ import annotations
+
+from ..ir import CombineOp, ReduceWithOp, ScanWithOp
+from ..tileir import Body
+from ._elementwise import dtype_of_value
+from ._lowerer import Lowerer, lowers
+
+__all__: list[str] = []
+
+
+@lowers(ReduceWithOp)
+def _reduce(b: Lowerer, op: ReduceWithOp) -> None:
+    _combine(b, op, b.fn.reduce(b.all(op.sources), op.axis, _identities(op)))
+
+
+@lowers(ScanWithOp)
+def _scan(b: Lowerer, op: ScanWithOp) -> None:
+    _combine(b, op, b.fn.scan(b.all(op.sources), op.axis, _identities(op), reverse=op.reverse))
+
+
+def _identities(op: CombineOp) -> list[bool | int | float]:
+    """As the bits of signless integers."""
+    found: list[bool | int | float] = []
+    for number, source in zip(op.identities, op.sources, strict=True):
+        dtype = dtype_of_value(source)
+        is_large = dtype.is_integer and number >= 1 << (dtype.bits - 1)
+        found.append(number - (1 << dtype.bits) if is_large else number)
+    return found
+
+
+def _combine(b: Lowerer, op: CombineOp, body: Body) -> None:
+    with body:
+        there, comes = body.arguments[1::2], body.arguments[::2]
+        b.set_all(op.body.arguments, (*there, *comes))
+        b.block(op.body)
+    b.set_all(op.combined, body.results)
