@@ -19,6 +19,9 @@ Parameters that are only loaded from need no tokens at all, and loads from them 
     load r         y, t3 = load r, t1
     store r        t4 = join t2, t3; store r, t4
 
+Waiting for the grids this one depends on counts as a store to all memory, and in a kernel that waits loads of
+what is only read are ordered too. Letting dependents begin comes after what stands before it.
+
 Loads and stores whose root is not known (a base address computed in the kernel) count as accesses to every
 root that is stored to.
 """
@@ -34,6 +37,8 @@ from ..ir import (
     ContinueOp,
     ForOp,
     Function,
+    GridLaunchDependentsOp,
+    GridWaitOp,
     IfOp,
     JoinTokensOp,
     LoadOp,
@@ -62,8 +67,9 @@ class OrderMemory(Pass):
     def run(self, function: Function) -> bool:
         roots = _roots(function)
         stored: list[Value] = []
+        waits = any(isinstance(op, GridWaitOp) for op in walk(function.body))
         for op in walk(function.body):
-            if isinstance(op, StoreOp):
+            if isinstance(op, StoreOp) or (waits and isinstance(op, LoadOp)):
                 stored += [r for r in roots[op.view] if r not in stored]
         if not stored:
             return False
@@ -122,6 +128,8 @@ class _Order:
         for op in block.ops:
             if isinstance(op, LoadOp | StoreOp):
                 self._access(op, fronts)
+            elif isinstance(op, GridWaitOp | GridLaunchDependentsOp):
+                self._dependency(op, fronts)
             elif isinstance(op, IfOp):
                 self._branch(op, fronts)
             elif isinstance(op, ForOp | LoopOp):
@@ -149,6 +157,14 @@ class _Order:
                 fronts[root] = _Front(op.result_token)
             else:
                 fronts[root] = _Front(fronts[root].store, (*fronts[root].loads, op.result_token))
+
+    def _dependency(self, op: GridWaitOp | GridLaunchDependentsOp, fronts: _Fronts) -> None:
+        before = list(dict.fromkeys([token for front in fronts.values() for token in front.tokens]))
+        op.token = self._join(before)
+        self._ops.append(op)
+        if isinstance(op, GridWaitOp):
+            fronts.update({root: _Front(op.result_token) for root in fronts})
+            self.changed |= bool(fronts)
 
     def _branch(self, op: IfOp, fronts: _Fronts) -> None:
         roots = self._touched(op)
@@ -194,6 +210,8 @@ class _Order:
         found: list[Value] = []
         for region in op.regions:
             for inner in walk(region):
+                if isinstance(inner, GridWaitOp):
+                    return list(self._stored)
                 if isinstance(inner, LoadOp | StoreOp):
                     found += [r for r in self._roots[inner.view] if r in self._stored and r not in found]
         return found
