@@ -4,7 +4,7 @@
 like, are combined with `.then`, `zip`, `parallel` and `.shared`, and run with `await`, `.sync()` or `.start()`.
 Which device they run on is `current_device()`; `use_device(...)` changes it.
 
-Layout: `driver` (the device interface), `memory`, `scheduling`, `ops`; each imports only those before it.
+Layout: `driver` (the device interface), `memory`, `scheduling`, `ops`, `graph`; each imports only those before it.
 """
 
 from . import errors
@@ -23,7 +23,9 @@ from .errors import (
     OutOfMemoryError,
     ReentrancyError,
     SchedulingError,
+    StaleOutputError,
 )
+from .graph import CudaGraph, GraphCache, GraphNode, graph_input, if_else, while_loop
 from .memory import (
     MappedPartition,
     Mut,
@@ -104,6 +106,7 @@ __all__ = [
     "ConsumedError",
     "ContextError",
     "CudaAsyncError",
+    "CudaGraph",
     "Device",
     "DeviceFuture",
     "DeviceLostError",
@@ -112,6 +115,8 @@ __all__ = [
     "Event",
     "ExecutionContext",
     "Function",
+    "GraphCache",
+    "GraphNode",
     "Launch",
     "LaunchError",
     "LeastLoaded",
@@ -129,6 +134,7 @@ __all__ = [
     "SchedulingPolicy",
     "SharedOp",
     "SingleStream",
+    "StaleOutputError",
     "Stream",
     "StreamPoolRoundRobin",
     "Tensor",
@@ -154,6 +160,8 @@ __all__ = [
     "from_foreign",
     "from_host",
     "full",
+    "graph_input",
+    "if_else",
     "int8",
     "int16",
     "int32",
@@ -172,6 +180,7 @@ __all__ = [
     "use_device",
     "use_policy",
     "value",
+    "while_loop",
     "with_context",
     "zeros",
     "zip",

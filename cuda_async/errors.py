@@ -23,6 +23,7 @@ __all__ = [
     "OutOfMemoryError",
     "ReentrancyError",
     "SchedulingError",
+    "StaleOutputError",
 ]
 
 
@@ -139,6 +140,10 @@ class MemoryFault(CudaAsyncError):
 
 class CaptureError(CudaAsyncError):
     """An operation cannot be part of a graph capture, or the capture became invalid."""
+
+
+class StaleOutputError(CudaAsyncError):
+    """An output of a graph was used before its launch, or after the next: it does not hold that launch's result."""
 
 
 class AliasError(CudaAsyncError, ValueError):

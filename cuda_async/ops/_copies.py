@@ -106,7 +106,9 @@ class ToHost(_OnTensor):
                 ctx.device._order(stream, [buffer], [staged._buffer])
                 _copy_elements(ctx, staged, tensor)
             ctx.device._order(stream, [staged._buffer], [])
-            ctx.driver.copy_device_to_host_async(block.address, staged._address, staged.nbytes, stream._handle)
+            ctx.driver.copy_device_to_host_async(
+                block.address, staged._address, staged.nbytes, stream._handle
+            )
             stream._retained.append(block)
         return block.array(tensor.shape, tensor.dtype)
 

@@ -10,10 +10,11 @@ from ..scheduling import check_policy
 from ._execution import Execution, check_not_in_callback, check_stream, run_async, run_sync
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from ..graph import CudaGraph
     from ..memory import MappedPartition, Partition, Tensor
     from ..scheduling import Device, SchedulingPolicy, Stream
     from ._context import ExecutionContext
@@ -161,6 +162,29 @@ class DeviceOp(Generic[T_co]):
         """The same operation on a stream of `policy`; as part of a chain, forked off and joined again."""
         check_policy(policy)
         return _combinators.Scheduled(self._take(), policy)
+
+    def graph(self, *, inputs: Mapping[str, Tensor] | None = None) -> DeviceOp[CudaGraph[T_co]]:
+        """An operation that captures this one as a graph and yields that; nothing of it runs.
+
+        What it allocates belongs to the graph. What is slow is done off the loop.
+
+        Args:
+            inputs: tensors that the operation reads, by the names by which `CudaGraph.replay()` sets them.
+        Raises (when it runs):
+            CaptureError: a step cannot be part of a graph; the message names it.
+        """
+        from ..graph import Capture
+
+        return Capture(self, None, inputs)
+
+    def graph_on(
+        self, stream: Stream, *, inputs: Mapping[str, Tensor] | None = None
+    ) -> DeviceOp[CudaGraph[T_co]]:
+        """`graph()`, for a given stream: its device, and the order in which the graph's memory is allocated."""
+        from ..graph import Capture
+
+        check_stream(stream)
+        return Capture(self, stream, inputs)
 
     # -- composing
 

@@ -1,0 +1,105 @@
+"""`GraphCache`: one graph per shape bucket, captured when it is first needed."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ..ops import DeviceOp, SharedOp
+from ._capture import Capture
+from ._graph import CudaGraph
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+__all__ = ["GraphCache"]
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class GraphCache(Generic[K, T]):
+    """Graphs by key: of a batch size, a pair of sizes, or whatever tells shapes apart.
+
+    `await cache.get(n)` gives the graph for `n`. The first who asks captures it; others who ask meanwhile, from any
+    task, thread and loop, wait for that one. What could not be captured is an error for those who waited, and is tried
+    anew by the next. The graph that was not asked for the longest makes room for a new one; whoever has it may go on
+    using it.
+
+    Args:
+        build: given a key, an operation to capture (or one that yields a graph, such as `op.graph(inputs=...)`).
+        buckets: sizes, for keys that are ints: a key is rounded up to the next of them.
+        max_graphs: how many are kept.
+    Raises:
+        ValueError: no bucket, or `max_graphs` below 1.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[K], DeviceOp[Any]],
+        *,
+        buckets: Sequence[int] | None = None,
+        max_graphs: int = 16,
+    ) -> None:
+        if max_graphs < 1:
+            raise ValueError(f"max_graphs is {max_graphs}; a cache keeps at least 1")
+        if buckets is not None and not buckets:
+            raise ValueError("buckets is empty; give sizes, or None to take keys as they are")
+        self._build = build
+        self._buckets = None if buckets is None else sorted(buckets)
+        self._max_graphs = max_graphs
+        self._graphs: OrderedDict[Hashable, SharedOp[CudaGraph[T]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def bucket(self, key: K) -> K:
+        """The key that `key` is rounded up to.
+
+        Raises:
+            ValueError: it is beyond the largest bucket.
+        """
+        if self._buckets is None:
+            return key
+        size: Any = key  # an int, where there are buckets
+        for bucket in self._buckets:
+            if size <= bucket:
+                found: Any = bucket
+                return found  # type: ignore[no-any-return]
+        raise ValueError(
+            f"{key!r} is beyond the largest bucket, {self._buckets[-1]}; split the work, or add a bucket"
+        )
+
+    def get(self, key: K) -> DeviceOp[CudaGraph[T]]:
+        """An operation that yields the graph of the key's bucket, captured on first use."""
+        place = self.bucket(key)
+        with self._lock:
+            found = self._graphs.get(place)
+            if found is not None and found._gate.error is not None:
+                found = None
+            if found is None:
+                found = self._graphs[place] = self._capture(place).shared()
+            self._graphs.move_to_end(place)
+            dropped = []  # outlives the lock: dropping a graph runs finalizers
+            while len(self._graphs) > self._max_graphs:
+                dropped.append(self._graphs.popitem(last=False))
+        return found
+
+    def _capture(self, key: K) -> DeviceOp[CudaGraph[T]]:
+        op = self._build(key)
+        if not isinstance(op, DeviceOp):
+            raise TypeError(f"build({key!r}) returned {type(op).__name__}, expected a DeviceOp to capture")
+        return op if isinstance(op, Capture) else Capture(op, None, None)
+
+    def __len__(self) -> int:
+        return len(self._graphs)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._graphs
+
+    def clear(self) -> None:
+        """Forget all graphs. Those in use are kept by their users."""
+        with self._lock:
+            dropped = self._graphs
+            self._graphs = OrderedDict()
+        del dropped

@@ -1,0 +1,139 @@
+"""`op.graph()`: an operation that records another one and yields the graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import CaptureError, ContextError
+from ..memory import DType, Tensor, as_dtype, as_shape, contiguous_strides
+from ..ops import DeviceOp, ExecutionContext
+from ..ops._execution import _WorkerBlock
+from ..scheduling import SingleStream
+from ._graph import CudaGraph
+from ._recorder import Recorder, RecordingStream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..ops._execution import Execution
+    from ..scheduling import Device, SchedulingPolicy, Stream
+
+__all__ = ["Capture", "check_inputs", "graph_input"]
+
+T = TypeVar("T")
+
+
+class Capture(DeviceOp[CudaGraph[T]]):
+    """`op.graph()` and `op.graph_on(stream)`."""
+
+    _composite = True
+
+    def __init__(
+        self, source: DeviceOp[T], stream: Stream | None, inputs: Mapping[str, Tensor] | None
+    ) -> None:
+        self._inputs = check_inputs(inputs)
+        self._captured = source._take()
+        self._stream = stream
+
+    @property
+    def _policy(self) -> SchedulingPolicy | None:
+        return self._captured._policy if self._stream is None else SingleStream(self._stream)
+
+    def _device_hint(self) -> Device | None:
+        return None if self._stream is None else self._stream.device
+
+    def _parts(self) -> Sequence[DeviceOp[Any]]:
+        return (self._captured,)
+
+    def _enter(self, execution: Execution) -> DeviceOp[Any]:
+        ctx = execution.ctx
+        stream = self._stream or ctx.stream
+        if stream.device is not ctx.device:
+            raise ContextError(
+                f"the graph is to be captured on {stream!r}, but the chain runs on {ctx.device}"
+            )
+        recorder = Recorder(ctx.stream if ctx.stream._recorder is not None else stream)
+        execution.frames.append(_CaptureFrame(execution, recorder, self._inputs))
+        execution.ctx = recorder.root.context
+        return self._captured
+
+
+class _CaptureFrame:
+    """Waits for the recorded output, then for the driver's graph."""
+
+    __slots__ = ("ctx", "enqueued", "graph", "inputs", "recorder")
+
+    def __init__(self, execution: Execution, recorder: Recorder, inputs: dict[str, Tensor]) -> None:
+        self.ctx = execution.ctx
+        self.enqueued = execution.enqueued
+        self.recorder = recorder
+        self.inputs = inputs
+        self.graph: CudaGraph[Any] | None = None
+
+    def _resume(self, execution: Execution, value: Any) -> None:
+        graph = self.graph
+        if graph is None:
+            execution.ctx = self.ctx
+            execution.enqueued = self.enqueued  # nothing was: there is nothing to wait for
+            graph = self.graph = CudaGraph._of(self.recorder, value, {**self.recorder.inputs, **self.inputs})
+            execution.frames.append(self)
+            execution.block = _WorkerBlock(graph._instantiate)
+            return
+        execution.value = graph
+
+    def given_up(self) -> None:
+        """An error or a cancel came between."""
+        self.recorder.discard()
+
+
+def check_inputs(inputs: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+    """Raises `TypeError` for what cannot be named inputs."""
+    if inputs is None:
+        return {}
+    for name, tensor in inputs.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"a graph's inputs are tensors by name, got {name!r}: {type(tensor).__name__}; await an operation first"
+            )
+    return dict(inputs)
+
+
+class GraphInput(DeviceOp[Tensor]):
+    """`graph_input(name, shape, dtype)`."""
+
+    _checks_output = False
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: DType) -> None:
+        self._name = name
+        self._shape = shape
+        self._dtype = dtype
+
+    def execute(self, ctx: ExecutionContext) -> Tensor:
+        stream = ctx.stream
+        if not isinstance(stream, RecordingStream):
+            raise CaptureError(
+                f"graph_input({self._name!r}) is for operations that are captured: op.graph(), or scope.record(op)"
+            )
+        recorder = stream._lane.recorder
+        if self._name in recorder.inputs:
+            raise CaptureError(f"the graph has an input {self._name!r} already; names are used once")
+        size = self._dtype.itemsize
+        for extent in self._shape:
+            size *= extent
+        buffer = recorder.allocate(size, stream, is_input=True)
+        tensor = Tensor._make(
+            buffer, buffer.address, self._dtype, self._shape, contiguous_strides(self._shape)
+        )
+        recorder.inputs[self._name] = tensor
+        return tensor
+
+
+def graph_input(name: str, shape: object, dtype: object = "float32") -> DeviceOp[Tensor]:
+    """Inside a capture: a new tensor that belongs to the graph and that `graph.replay(name=...)` sets.
+
+    Its contents are undefined until then.
+
+    Raises (when it runs):
+        CaptureError: outside of a capture, or a name that is used already.
+    """
+    return GraphInput(name, as_shape(shape), as_dtype(dtype))

@@ -1,0 +1,491 @@
+"""`CudaGraph`: recorded work that is launched again and again.
+
+Theory. What a launch needs is worked out when the graph is made: the ordinary buffers that any node reads or writes, in
+two tuples, and the driver's executable graph. A launch orders those buffers on its stream as a single operation would
+(so work outside, on any stream, is ordered with it, and so are two launches of one graph: they both write its memory
+and its token), makes one driver call and raises the generation. The executable is retained by every submission that
+it is part of, with all that the nodes use: kernels, staging memory, other graphs' parts. When the last of them is past
+and the graph is gone, a note is left with the device, which destroys it.
+
+Changing a node changes later launches only. What the driver cannot change in place is made anew before the next launch,
+on a worker thread where the caller is on a loop.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+from ..driver import ChildNode, ConditionalNode, KernelNode, Node
+from ..errors import ClosedError, ContextError
+from ..memory import Buffer, Tensor, Usage
+from ..ops import DeviceOp, collect, fill, memcpy
+from ..ops._unprepared import UNPREPARED
+from ..scheduling import order_read, order_write, wait_for_submission
+from ._memory import root_of
+from ._nodes import GraphNode
+from ._outputs import OutputTemplate
+from ._picture import graph_to_dot, graph_to_svg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from ..driver import GraphHandle
+    from ..ops import ExecutionContext
+    from ..scheduling import Device, Stream, Submission
+    from ._memory import GraphState
+    from ._recorder import Recorder, RecordingStream, Uses
+    from ._scope import Scope
+
+__all__ = ["CudaGraph", "GraphLaunch"]
+
+T = TypeVar("T")
+
+
+class _Contents:
+    """What launches of a graph use and do not order: kernels, staging memory, captured work, other graphs."""
+
+    def __init__(self, device: Device, held: list[object], captured: list[GraphHandle]) -> None:
+        self._device = device
+        self._held = held
+        self._captured = captured
+
+    def __del__(self) -> None:
+        self._device._dropped_graphs.extend(self._captured)
+
+
+class _Executable:
+    """The driver's graph. Submissions retain it; when nobody does any more, the device destroys it.
+
+    Attributes:
+        is_kernel, name: messages name it among the kernels in flight.
+    """
+
+    is_kernel = True
+
+    def __init__(self, device: Device, handle: GraphHandle, contents: _Contents, name: str) -> None:
+        self.handle = handle
+        self.name = name
+        self._device = device
+        self._contents = contents
+
+    def __del__(self) -> None:
+        self._device._dropped_graphs.append(self.handle)
+
+
+class CudaGraph(Generic[T]):
+    """Recorded work. Made by `op.graph()`, `op.graph_on(stream)` and `CudaGraph.scope(stream)`.
+
+    It owns all it uses: tensors that only the recording knew, kernels, host data that is uploaded. `launch()` and
+    `replay()` make operations that run all of it again. Works on every device, in `async with`, and from any task,
+    thread and stream.
+    """
+
+    _device: Device
+    _stream: Stream
+    _state: GraphState
+    _nodes: list[Node]
+    _uses: dict[Node, Uses]
+    _chunks: list[Buffer]
+    _token: Buffer  # written by every launch
+    _more_reads: list[Buffer]  # of no node
+    _more_writes: list[Buffer]
+    _contents: _Contents
+    _executable: _Executable | None
+    _reads: tuple[Buffer, ...]
+    _writes: tuple[Buffer, ...]
+    _inputs: dict[str, Tensor]
+    _pending: list[DeviceOp[Any]]  # updates for the next launch
+    _last: tuple[Stream, int] | None  # where the last launch was enqueued
+    _public_nodes: tuple[GraphNode, ...] | None
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise TypeError("graphs are made by op.graph(), op.graph_on(stream) and CudaGraph.scope(stream)")
+
+    @classmethod
+    def _of(cls, recorder: Recorder, output: Any, inputs: Mapping[str, Tensor]) -> CudaGraph[T]:
+        """A graph of what was recorded; `_instantiate` makes it ready."""
+        recorder.finish()
+        self = object.__new__(cls)
+        self._device = recorder.device
+        self._stream = recorder.home
+        self._state = recorder.state
+        self._nodes = recorder.nodes
+        self._uses = recorder.uses
+        self._chunks = recorder.memory.chunks
+        self._token = Buffer(recorder.device, 0, 0, Usage())
+        self._more_reads = list(recorder.root.reads)
+        self._more_writes = list(recorder.root.writes)
+        self._contents = _Contents(recorder.device, recorder.held, recorder.captured)
+        self._inputs = dict(inputs)
+        self._pending = []
+        self._executable = None
+        self._closed = False
+        self._outdated = False
+        self._last = None
+        for child in recorder.children:
+            self._state.link(child)
+        self._plan()
+        self._template = OutputTemplate(output, set(self._writes))
+        for buffer in self._template.shared:
+            buffer.note_shared()
+        self._public_nodes = None
+        return self
+
+    def _plan(self) -> None:
+        """Work out what a launch orders."""
+        reads: dict[Buffer, None] = {}
+        writes: dict[Buffer, None] = dict.fromkeys((*self._chunks, self._token))
+        for node in all_nodes(self._nodes):
+            node_reads, node_writes = self._uses.get(node, ((), ()))
+            reads.update(dict.fromkeys(map(root_of, node_reads)))
+            writes.update(dict.fromkeys(map(root_of, node_writes)))
+        reads.update(dict.fromkeys(map(root_of, self._more_reads)))
+        writes.update(dict.fromkeys(map(root_of, self._more_writes)))
+        self._writes = tuple(writes)
+        self._reads = tuple(buffer for buffer in reads if buffer not in writes)
+
+    def _instantiate(self) -> None:
+        """Make the driver's graph; slow."""
+        count = len(self._nodes)
+        names = ", ".join(dict.fromkeys(n.name for n in all_nodes(self._nodes) if isinstance(n, KernelNode)))
+        name = f"graph of {count} node{'' if count == 1 else 's'}{f' ({names})' if names else ''}"
+        self._outdated = False
+        handle = self._device.driver.graph_create(self._nodes, self._stream._handle)
+        self._executable = _Executable(self._device, handle, self._contents, name)
+
+    # -- facts
+
+    @property
+    def device(self) -> Device:
+        """Where it runs."""
+        return self._device
+
+    @property
+    def stream(self) -> Stream:
+        """The stream it was captured for; launches run on any."""
+        return self._stream
+
+    @property
+    def is_closed(self) -> bool:
+        """True after `close()`."""
+        return self._closed
+
+    @property
+    def launches(self) -> int:
+        """How often it was launched."""
+        return self._state.generation
+
+    @property
+    def nodes(self) -> tuple[GraphNode, ...]:
+        """The nodes, each after those it depends on; those of children and conditional bodies are in theirs."""
+        if self._public_nodes is None:
+            index = {node: i for i, node in enumerate(self._nodes)}
+            self._public_nodes = tuple(GraphNode._make(self, node, index) for node in self._nodes)
+        return self._public_nodes
+
+    @property
+    def inputs(self) -> dict[str, Tensor]:
+        """The named inputs: tensors that may be written before a launch, in any way."""
+        return dict(self._inputs)
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._closed else ""
+        return f"<CudaGraph of {len(self._nodes)} nodes on {self._device}{closed}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a CudaGraph cannot be copied or pickled; capture another one")
+
+    # -- launching
+
+    def launch(self) -> DeviceOp[T]:
+        """An operation that runs all of the graph; yields its output, good until the next launch.
+
+        What `update()` was given since the last call of this runs before it. Inside a capture it makes this graph a
+        part of the one that is captured.
+
+        Raises (when it runs):
+            ClosedError: the graph is closed, or a tensor that it uses was freed.
+        """
+        self._check_open()
+        pending, self._pending = self._pending, []
+        if pending:
+            return collect(pending).then(lambda _: GraphLaunch(self))
+        return GraphLaunch(self)
+
+    def replay(self, **inputs: Any) -> DeviceOp[T]:
+        """`launch()`, with named inputs set before.
+
+        Args:
+            inputs: by name, a tensor or an array of the input's shape and type, which is copied into it; a number,
+                which fills it; or an operation that yields a tensor. Inputs that are not named stay what they are.
+        Raises:
+            TypeError: no such input. ValueError: another shape.
+        """
+        self._check_open()
+        steps = [self._set_input(name, value) for name, value in inputs.items()]
+        pending, self._pending = self._pending, []
+        steps = [*pending, *steps]
+        if not steps:
+            return GraphLaunch(self)
+        return collect(steps).then(lambda _: GraphLaunch(self))
+
+    def _set_input(self, name: str, value: Any) -> DeviceOp[Any]:
+        tensor = self._inputs.get(name)
+        if tensor is None:
+            there = ", ".join(self._inputs) or "none; name them with graph(inputs={...}) or graph_input()"
+            raise TypeError(f"the graph has no input {name!r}; its inputs: {there}")
+        if isinstance(value, DeviceOp):
+            return value.then(lambda found: memcpy(tensor, found))
+        if isinstance(value, (int, float)):
+            return fill(tensor, value)
+        return memcpy(tensor, value)
+
+    def update(self, op: DeviceOp[Any]) -> None:
+        """Run `op` before the next launch, on the launch's stream: a `memcpy` into a tensor the graph reads, say.
+
+        Lazy: it is part of the operation that the next `launch()` or `replay()` makes, and its errors come out there.
+        """
+        self._check_open()
+        if not isinstance(op, DeviceOp):
+            raise TypeError(f"update() takes a DeviceOp, got {type(op).__name__}")
+        self._pending.append(op._take())
+
+    def take_output(self) -> T:
+        """The output of the last launch; before the first one, of that.
+
+        It holds nothing before the first launch, and is stale after the next.
+
+        Raises (when it is used):
+            StaleOutputError: it is not the last launch's.
+        """
+        self._check_open()
+        output: T = self._template.build(self._state, max(1, self._state.generation))
+        return output
+
+    def _launch_on(self, ctx: ExecutionContext) -> Any:
+        """Enqueue a launch; the output, or UNPREPARED."""
+        executable = self._executable
+        if executable is None or self._outdated:
+            self._check_open()
+            return UNPREPARED
+        stream = ctx.stream
+        if ctx.device is not self._device:
+            raise ContextError(
+                f"the graph was captured on {self._device}, but this runs on {ctx.device}; capture it there too"
+            )
+        reads, writes = self._reads, self._writes
+        for buffer in reads:
+            if buffer.address < 0:
+                self._refuse_freed(buffer)
+        for buffer in writes:
+            if buffer.address < 0:
+                self._refuse_freed(buffer)
+        if stream._recorder is not None:
+            recorder: Any = stream._recorder
+            return self._record_into(recorder, stream)  # type: ignore[arg-type]  # with it comes such a stream
+        state = self._state
+        with self._device._lock:
+            number = stream._next
+            for buffer in reads:
+                usage = buffer.usage
+                # order_read, written out for the commonest case
+                if usage.read_stream is stream and not buffer.retained_on_use:
+                    usage.read_number = number
+                else:
+                    order_read(stream, buffer)
+            for buffer in writes:
+                usage = buffer.usage
+                if usage.write_stream is stream and usage.read_stream is None and not buffer.retained_on_use:
+                    usage.write_number = number
+                else:
+                    order_write(stream, buffer)
+            ctx.driver.graph_launch(executable.handle, stream._handle)
+            stream._dirty = True
+            stream._retained.append(executable)
+            generation = state.advance()
+            self._last = (stream, number)
+        return self._template.build(state, generation)
+
+    def _refuse_freed(self, buffer: Buffer) -> NoReturn:
+        raise ClosedError(
+            f"the graph uses {buffer.size_bytes} bytes that were freed with tensor.free(); capture it anew, with "
+            "tensors that are kept"
+        )
+
+    def _record_into(self, recorder: Recorder, stream: RecordingStream) -> Any:
+        """Become a part of another graph."""
+        with self._device._lock:
+            for buffer in self._reads:
+                recorder.note_read(stream, buffer)
+            for buffer in self._writes:
+                recorder.note_write(stream, buffer)
+        stream._lane.add(ChildNode(nodes=copied_nodes(self._nodes, recorder, self._uses)))
+        recorder.held.append(self._contents)
+        recorder.children.append(self._state)
+        return self._template.build(recorder.state, 1)
+
+    # -- changing nodes
+
+    def _node_changed(self, node: Node) -> None:
+        """Later launches use the node as it is now."""
+        self._plan()
+        executable = self._executable
+        if executable is not None and not self._device.driver.graph_update(executable.handle, node):
+            self._outdated = True
+
+    # -- looking at it
+
+    def to_dot(self) -> str:
+        """The graph in Graphviz's language."""
+        return graph_to_dot(self._nodes)
+
+    def to_svg(self) -> str:
+        """The graph as a picture: an SVG document."""
+        return graph_to_svg(self._nodes)
+
+    def _repr_svg_(self) -> str:
+        """For notebooks."""
+        return self.to_svg()
+
+    # -- recording step by step
+
+    @staticmethod
+    def scope(stream: Stream, *, inputs: Mapping[str, Tensor] | None = None) -> Scope:
+        """Record several operations into one graph: `with CudaGraph.scope(stream) as s: s.record(op)`.
+
+        `s.graph` is the graph, after the block. With `async with`, what is slow is done off the loop.
+
+        Args:
+            stream: whose device the graph is for. inputs: tensors that `replay()` sets, by name.
+        """
+        from ._scope import Scope
+
+        return Scope._make(stream, inputs)
+
+    # -- closing
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("this graph is closed; capture another one")
+        self._device._check_usable()
+
+    def _last_submission(self) -> Submission | None:
+        if self._last is None or not self._device.is_healthy:
+            return None
+        stream, number = self._last
+        self._device.driver.bind()
+        with self._device._lock:
+            return stream._covering(number)
+
+    def close(self) -> None:
+        """Wait for the last launch and give back what the graph owns. Closing twice is fine.
+
+        What the last launch yielded stays good.
+        """
+        if not self._closed:
+            submission = self._last_submission()
+            if submission is not None:
+                submission.block()
+            self._end()
+
+    async def aclose(self) -> None:
+        """`close()`, without blocking the loop. Errors of the last launch belong to its await."""
+        if not self._closed:
+            submission = self._last_submission()
+            if submission is not None:
+                try:
+                    await wait_for_submission(submission)
+                except Exception:  # raised where the launch was awaited
+                    if submission.error is None:
+                        raise
+            self._end()
+
+    def _end(self) -> None:
+        self._closed = True
+        self._executable = None
+        self._nodes = []
+        self._public_nodes = None
+        self._uses = {}
+        self._reads = self._writes = ()
+        self._chunks = []
+        self._more_reads = []
+        self._more_writes = []
+        self._inputs = {}
+        self._pending = []
+        self._template = OutputTemplate(None, ())
+        self._contents = _Contents(self._device, [], [])
+
+    async def __aenter__(self) -> CudaGraph[T]:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> CudaGraph[T]:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class GraphLaunch(DeviceOp[T]):
+    """One launch of a graph. Made by `CudaGraph.launch()` and `replay()`."""
+
+    _reports_unprepared = True
+    _checks_output = False
+
+    def __init__(self, graph: CudaGraph[T]) -> None:
+        self._graph = graph
+
+    def _device_hint(self) -> Device:
+        return self._graph._device
+
+    def prepare(self, ctx: ExecutionContext) -> None:
+        self._graph._instantiate()
+
+    def execute(self, ctx: ExecutionContext) -> Any:
+        return self._graph._launch_on(ctx)
+
+
+def all_nodes(nodes: list[Node]) -> list[Node]:
+    """The nodes, and those of children and bodies."""
+    found: list[Node] = []
+    for node in nodes:
+        found.append(node)
+        if isinstance(node, ChildNode):
+            found += all_nodes(node.nodes)
+        elif isinstance(node, ConditionalNode):
+            for body in node.bodies:
+                found += all_nodes(body)
+    return found
+
+
+def copied_nodes(nodes: list[Node], recorder: Recorder, uses: Mapping[Node, Any]) -> list[Node]:
+    """Nodes of a graph, to become part of another one: changes of either concern that one only.
+
+    Captured work is not copied: the contents of the graph it comes from keep it.
+    """
+    copies: dict[Node, Node] = {}
+    for node in nodes:
+        made = copies[node] = copy.copy(node)
+        made.dependencies = tuple(copies[d] for d in node.dependencies)
+        if isinstance(made, KernelNode):
+            made.arguments = made.arguments.copy()
+        elif isinstance(made, ChildNode):
+            made.nodes = copied_nodes(made.nodes, recorder, uses)
+        elif isinstance(made, ConditionalNode):
+            made.bodies = tuple(copied_nodes(body, recorder, uses) for body in made.bodies)
+        recorder.uses[made] = uses.get(node, ((), ()))
+    return list(copies.values())

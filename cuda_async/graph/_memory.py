@@ -1,0 +1,274 @@
+"""Memory that belongs to a graph, and tensors over it that know to which launch their contents belong.
+
+Theory. Addresses are part of a graph, so what is allocated while a graph is recorded stays for the graph's whole
+life: it is cut out of chunks that the graph owns. A chunk is an ordinary buffer of the device; ordering knows only
+chunks, so a launch orders a handful of buffers however many tensors there are. What a recorded chain drops again is
+reused later in the same recording, where all that comes later in the graph also comes behind all that came before
+(no branch open).
+
+Every launch writes the same memory again, so what a launch yields is good until the next one. A `GraphBuffer` is a
+buffer over part of another one (its root) with a generation: the number of the launch that fills it. Its address can
+be had only while that is the last launch; everybody who uses a buffer asks for its address and finds out. Views
+share the buffer, so they share the generation. A graph may yield memory that is not its own, but that it writes:
+that comes in a `GraphBuffer` too, while the caller's own tensor over the same memory stays what it is.
+
+A graph that is launched inside another one's recording shares its memory with it: launching one makes the outputs of
+both stale (`GraphState.linked`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_left, insort
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ..errors import ClosedError, StaleOutputError
+from ..memory import Buffer, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..scheduling import Device, Stream
+
+__all__ = ["GraphBuffer", "GraphMemory", "GraphState", "root_of"]
+
+ALIGNMENT_BYTES = 256
+"""As of the device's own allocations."""
+SMALLEST_CHUNK_BYTES = 64 << 10
+LARGEST_CHUNK_BYTES = 32 << 20
+"""What a chunk grows to; larger tensors get one of their size."""
+
+
+class GraphState:
+    """Where a graph is in its life, as its outputs see it. Changed under the device's lock.
+
+    Attributes:
+        generation: launches so far. is_current: no other graph has written this one's memory since the last.
+        is_recording: nothing was launched, and operations that are recorded may use everything.
+        failed: the recording ended with an error.
+        linked: graphs that write the same memory.
+    """
+
+    __slots__ = ("__weakref__", "failed", "generation", "is_current", "is_recording", "linked")
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.is_current = True
+        self.is_recording = True
+        self.failed = False
+        self.linked: weakref.WeakSet[GraphState] = weakref.WeakSet()
+
+    def link(self, other: GraphState) -> None:
+        """A launch of one makes the outputs of the other stale."""
+        everyone = {self, other, *self.linked, *other.linked}
+        for state in everyone:
+            state.linked.update(everyone - {state})
+
+    def advance(self) -> int:
+        """A launch was enqueued; its number."""
+        self.generation += 1
+        self.is_current = True
+        if self.linked:
+            for other in self.linked:
+                other.is_current = False
+        return self.generation
+
+
+class GraphBuffer(Buffer):
+    """Part of `root`, whose contents belong to the launch number `generation` of a graph.
+
+    Attributes:
+        root: an ordinary buffer; its last uses are this one's. generation: None for memory that is good at any time.
+    """
+
+    __slots__ = ("_freed", "_start", "generation", "reused_by", "root", "state")
+
+    def __init__(
+        self,
+        state: GraphState,
+        generation: int | None,
+        root: Buffer,
+        start: int,
+        size_bytes: int,
+        *,
+        reused_by: deque[tuple[int, int, Buffer]] | None = None,
+    ) -> None:
+        """
+        Args:
+            start: address. reused_by: where the finalizer leaves the memory, while the graph is recorded.
+        """
+        self.root = root
+        self.state = state
+        self.generation = generation
+        self.reused_by = reused_by
+        self._freed = False
+        super().__init__(root.device, start, size_bytes, root.usage)
+        # Several buffers over one piece of memory, as with memory of other libraries.
+        self.retained_on_use = True
+        self.plain_on = None
+        self.read_only = root.read_only
+
+    # These are attributes of a buffer; here they follow the graph's launches, and the root.
+
+    @property
+    def address(self) -> int:
+        """Where it is; negative while the contents are not those of its launch."""
+        state = self.state
+        generation = self.generation
+        if self._freed or state.failed:
+            return -1
+        if generation is None or (generation == state.generation and state.is_current) or state.is_recording:
+            return self._start
+        return -1
+
+    @address.setter
+    def address(self, address: int) -> None:
+        self._start = address
+
+    @property
+    def usage(self) -> Usage:
+        """The root's."""
+        return self.root.usage
+
+    @usage.setter
+    def usage(self, usage: Usage) -> None:
+        self.root.usage = usage
+
+    @property
+    def is_freed(self) -> bool:
+        """True after `free()`."""
+        return self._freed
+
+    def note_shared(self) -> None:
+        """Another library knows this memory from now on, so it knows the root's."""
+        self.root.note_shared()
+        self.device._outside.add(self.root)
+
+    def check_usable(self) -> None:
+        """Raises `StaleOutputError` when the contents are not (yet, or any more) those of its launch."""
+        if self.address >= 0:
+            return
+        if self._freed:
+            raise ClosedError("this tensor's memory was freed; keep the tensor, or allocate a new one")
+        if self.state.failed:
+            raise StaleOutputError(
+                "this tensor was to be filled by a graph whose capture failed; it holds nothing"
+            )
+        if self.state.generation < (self.generation or 0):
+            raise StaleOutputError(
+                "this output of a graph is empty: the first launch will fill it; launch the graph first, or use "
+                "what graph.launch() yields"
+            )
+        raise StaleOutputError(
+            f"this output of a graph is stale: it is of launch {self.generation}, and a later launch, of this graph or "
+            "of one that it is a part of, has written over it; use what the last launch yielded (graph.take_output() "
+            "gives it too), and copy what is to be kept with ca.copy() or to_host() before the graph is launched again"
+        )
+
+    def free(self) -> None:
+        """Give the memory back to the recording; later, only make this buffer unusable."""
+        if not self._freed:
+            self._freed = True
+            self._give_back()
+
+    def _give_back(self) -> None:
+        reused_by, self.reused_by = self.reused_by, None
+        if reused_by is not None:
+            reused_by.append((self._start, self.size_bytes, self.root))
+
+    def __del__(self) -> None:
+        self._give_back()
+
+
+def root_of(buffer: Buffer) -> Buffer:
+    """The ordinary buffer that `buffer` is, or is part of."""
+    return buffer.root if isinstance(buffer, GraphBuffer) else buffer
+
+
+class GraphMemory:
+    """The memory of one graph, while it is recorded.
+
+    Attributes:
+        chunks: what the graph owns.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self.chunks: list[Buffer] = []
+        self._stream = stream
+        self._freed: deque[tuple[int, int, Buffer]] = deque()  # by finalizers, which may run anywhere
+        self._available: list[tuple[int, int, int]] = []  # (size, address, index of the chunk), ascending
+        self._index: dict[Buffer, int] = {}
+        self._next = 0
+        self._end = 0
+        self._total = 0
+
+    def allocate(self, size_bytes: int, state: GraphState, *, may_reuse: bool, is_input: bool) -> Buffer:
+        """Memory with an address for good.
+
+        Args:
+            may_reuse: everything recorded so far comes before all that will be.
+        Raises:
+            OutOfMemoryError: the device has no room for another chunk.
+        """
+        device = self._stream.device
+        if size_bytes == 0:
+            return Buffer(device, 0, 0, Usage(self._stream, 0))
+        size = _rounded(size_bytes)
+        if may_reuse:
+            self._take_back()
+        found = bisect_left(self._available, (size, 0, 0))
+        if found < len(self._available):
+            room, address, chunk = self._available.pop(found)
+            if room > size:
+                insort(self._available, (room - size, address + size, chunk))
+        else:
+            if self._end - self._next < size:
+                self._add_chunk(device, size)
+            address, chunk = self._next, len(self.chunks) - 1
+            self._next += size
+        return GraphBuffer(
+            state,
+            None if is_input else 1,
+            self.chunks[chunk],
+            address,
+            size_bytes,
+            reused_by=None if is_input else self._freed,
+        )
+
+    def _add_chunk(self, device: Device, size: int) -> None:
+        if self._end > self._next:
+            insort(self._available, (self._end - self._next, self._next, len(self.chunks) - 1))
+        wanted = max(size, min(LARGEST_CHUNK_BYTES, max(SMALLEST_CHUNK_BYTES, self._total)))
+        device.driver.bind()
+        chunk = device._allocate(wanted, self._stream)
+        self._index[chunk] = len(self.chunks)
+        self.chunks.append(chunk)
+        self._next = chunk.address
+        self._end = chunk.address + wanted
+        self._total += wanted
+
+    def _take_back(self) -> None:
+        """Join what was freed to what is available."""
+        freed = self._freed
+        if not freed:
+            return
+        ranges = [(self._index[root], start, _rounded(size)) for start, size, root in _drained(freed)]
+        ranges += [(chunk, address, size) for size, address, chunk in self._available]
+        ranges.sort()
+        joined: list[tuple[int, int, int]] = []
+        for chunk, address, size in ranges:
+            if joined and joined[-1][0] == chunk and joined[-1][1] + joined[-1][2] == address:
+                joined[-1] = (chunk, joined[-1][1], joined[-1][2] + size)
+            else:
+                joined.append((chunk, address, size))
+        self._available = sorted((size, address, chunk) for chunk, address, size in joined)
+
+
+def _rounded(size_bytes: int) -> int:
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+def _drained(freed: deque[tuple[int, int, Buffer]]) -> Iterable[tuple[int, int, Buffer]]:
+    for _ in range(len(freed)):
+        yield freed.popleft()

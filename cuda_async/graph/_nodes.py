@@ -1,0 +1,266 @@
+"""Nodes of a graph as users see them: what they do, and how to change that for later launches."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from typing import TYPE_CHECKING, Any
+
+from ..driver import (
+    ArgumentBlock,
+    ChildNode,
+    ConditionalNode,
+    ConvertNode,
+    CopyNode,
+    FillNode,
+    ForeignNode,
+    KernelNode,
+    Node,
+    StridedCopyNode,
+)
+from ..errors import CaptureError
+from ..memory import Buffer, Tensor, fill_pattern
+from ..ops import check_operand
+from ..ops._arguments import LaunchPlan, _argument_step
+from ..ops._launch import as_dimensions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
+    from ._graph import CudaGraph
+
+__all__ = ["GraphNode", "kind_of", "label_of"]
+
+
+def kind_of(node: Node) -> str:
+    """What sort of node it is: `"kernel"`, `"copy"`, `"upload"`, ..."""
+    match node:
+        case KernelNode():
+            return "kernel"
+        case CopyNode():
+            return "upload" if node.from_host else "copy"
+        case StridedCopyNode():
+            return "copy"
+        case FillNode():
+            return "fill"
+        case ConvertNode():
+            return "convert"
+        case ChildNode():
+            return "graph"
+        case ConditionalNode():
+            return node.kind.value
+        case ForeignNode():
+            return "foreign"
+        case _:
+            return "join"
+
+
+def label_of(node: Node) -> str:
+    """A short description, for pictures."""
+    match node:
+        case KernelNode():
+            return f"{node.name} {_short(node.grid)} x {_short(node.block)}"
+        case CopyNode():
+            return f"{kind_of(node)} {_bytes(node.size_bytes)}"
+        case StridedCopyNode():
+            return f"copy {' x '.join(map(str, node.shape))} of {node.itemsize} bytes"
+        case FillNode():
+            return f"fill {_bytes(node.count * len(node.pattern))}"
+        case ConvertNode():
+            return f"convert {node.count} {node.src_dtype.name} to {node.dst_dtype.name}"
+        case ChildNode():
+            return f"graph of {len(node.nodes)} nodes"
+        case ForeignNode():
+            return "other library's work"
+        case _:
+            return kind_of(node)
+
+
+def _short(dims: tuple[int, int, int]) -> str:
+    kept = [dims[0]] if dims[1:] == (1, 1) else list(dims)
+    return f"({', '.join(map(str, kept))})"
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size and count % (size >> 4) == 0:
+            return f"{count / size:g} {unit}"
+    return f"{count} bytes"
+
+
+class GraphNode:
+    """One node of a graph. Changes take effect with the next launch that is enqueued; those in flight keep the old.
+
+    Attributes:
+        index: its place among `graph.nodes`. kind: `"kernel"`, `"copy"`, `"upload"` (from staged host data), `"fill"`,
+            `"convert"`, `"graph"` (another graph), `"if"`, `"while"`, `"foreign"` (another library's work), `"join"`.
+        depends_on: indices of the nodes it comes right behind.
+    """
+
+    index: int
+    kind: str
+    depends_on: tuple[int, ...]
+    _graph: CudaGraph[Any]
+    _node: Node
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise TypeError("nodes are those of CudaGraph.nodes")
+
+    @classmethod
+    def _make(cls, graph: CudaGraph[Any], node: Node, index: Mapping[Node, int]) -> GraphNode:
+        self = object.__new__(cls)
+        self._graph = graph
+        self._node = node
+        self.index = index[node]
+        self.kind = kind_of(node)
+        self.depends_on = tuple(index[d] for d in node.dependencies)
+        return self
+
+    @property
+    def name(self) -> str:
+        """The kernel's name; empty for other kinds."""
+        return self._node.name if isinstance(self._node, KernelNode) else ""
+
+    def __repr__(self) -> str:
+        return f"<GraphNode {self.index}: {label_of(self._node)}>"
+
+    # -- kernels
+
+    def set_arguments(self, arguments: Mapping[int, object]) -> None:
+        """Give the kernel other arguments, by position (of a tile kernel: of its flat parameters).
+
+        Args:
+            arguments: `read(tensor)`, `mut(tensor)`, numbers, NumPy scalars, `ctypes` values, as for `launch`.
+        Raises:
+            CaptureError: no kernel. IndexError: no such parameter. TypeError, OverflowError: as for a launch; nothing
+                was changed.
+        """
+        node = self._kernel("set_arguments")
+        device = self._graph._device
+        parameters = device.driver.function_info(node.function).parameters
+        packed: list[tuple[int, bytes]] = []
+        reads: list[Buffer] = []
+        writes: list[Buffer] = []
+        for position, value in arguments.items():
+            if not 0 <= position < len(parameters):
+                raise IndexError(
+                    f"{node.name} has {len(parameters)} parameters, 0 to {len(parameters) - 1}; got {position}"
+                )
+            parameter = dataclasses.replace(parameters[position], offset_bytes=0)
+            size = f"{parameter.size_bytes} bytes"
+            step, code = _argument_step(node.name, position, parameter, None, type(value), size)
+            layout = struct.Struct(f"<{code}")
+            plan = LaunchPlan(node.name, layout, [(0, code)], [step])
+            values, _, more_reads, more_writes = plan.unpack((value,), device)
+            packed.append((parameters[position].offset_bytes, layout.pack(*values)))
+            reads += more_reads
+            writes += more_writes
+        old = node.arguments
+        new = old.copy()
+        for offset, data in packed:
+            new.buffer[offset : offset + len(data)] = data
+        self._change_uses(old, new, reads, writes)
+        node.arguments = new
+        self._graph._node_changed(node)
+
+    def set_launch(
+        self, *, grid: object = None, block: object = None, shared_mem_bytes: int | None = None
+    ) -> None:
+        """Launch the kernel with another grid, block or amount of dynamic shared memory.
+
+        Raises:
+            CaptureError: no kernel. DriverError: (when it is launched) beyond the device's limits.
+        """
+        node = self._kernel("set_launch")
+        new_grid = node.grid if grid is None else as_dimensions(grid, "grid")
+        new_block = node.block if block is None else as_dimensions(block, "block")
+        limits = self._graph._device.limits
+        for what, dims, most in (("grid", new_grid, limits.max_grid), ("block", new_block, limits.max_block)):
+            if any(not 1 <= size <= limit for size, limit in zip(dims, most)):
+                raise CaptureError(
+                    f"{node.name}: {what} {dims} is beyond 1 to {most}; capture another graph for that"
+                )
+        node.grid, node.block = new_grid, new_block
+        if shared_mem_bytes is not None:
+            node.shared_bytes = shared_mem_bytes
+        self._graph._node_changed(node)
+
+    def _kernel(self, what: str) -> KernelNode:
+        self._graph._check_open()
+        if not isinstance(self._node, KernelNode):
+            raise CaptureError(f"{what}() is for kernels; node {self.index} is of kind {self.kind!r}")
+        return self._node
+
+    # -- copies and fills
+
+    def set_source(self, tensor: Tensor) -> None:
+        """Copy from another tensor, contiguous and of as many bytes.
+
+        Raises:
+            CaptureError: no plain copy between contiguous tensors, or another number of bytes.
+        """
+        self._graph._check_open()
+        node = self._node
+        if not isinstance(node, CopyNode) or node.from_host:
+            raise CaptureError(
+                f"set_source() is for copies of contiguous tensors; node {self.index} is {self!r}"
+            )
+        buffer = check_operand(tensor, self._graph._device, "the source")
+        if not tensor.is_contiguous or tensor.nbytes != node.size_bytes:
+            raise CaptureError(
+                f"the node copies {node.size_bytes} contiguous bytes, {tensor!r} is something else"
+            )
+        _, writes = self._graph._uses[node]
+        self._graph._uses[node] = ((buffer,), writes)
+        node.src = tensor._address
+        self._graph._node_changed(node)
+
+    def set_value(self, value: float | np.generic, dtype: object = "float32") -> None:
+        """Fill with another value; `dtype` is the filled tensor's.
+
+        Raises:
+            CaptureError: no fill, or another size of element.
+        """
+        from ..memory import as_dtype
+
+        self._graph._check_open()
+        node = self._node
+        if not isinstance(node, FillNode):
+            raise CaptureError(f"set_value() is for fills; node {self.index} is of kind {self.kind!r}")
+        pattern = fill_pattern(value, as_dtype(dtype))
+        if len(pattern) != len(node.pattern):
+            raise CaptureError(
+                f"the node fills elements of {len(node.pattern)} bytes, got one of {len(pattern)}"
+            )
+        node.pattern = pattern
+        self._graph._node_changed(node)
+
+    # -- what it uses
+
+    def _change_uses(
+        self, old: ArgumentBlock, new: ArgumentBlock, reads: list[Buffer], writes: list[Buffer]
+    ) -> None:
+        """Buffers that no argument points to any more are not used any more; those named otherwise still are."""
+        before, after = _words(old), _words(new)
+        old_reads, old_writes = self._graph._uses.get(self._node, ((), ()))
+
+        def kept(buffers: tuple[Buffer, ...]) -> list[Buffer]:
+            return [b for b in buffers if _points_to(after, b) or not _points_to(before, b)]
+
+        self._graph._uses[self._node] = (
+            tuple(dict.fromkeys([*kept(old_reads), *reads])),
+            tuple(dict.fromkeys([*kept(old_writes), *writes])),
+        )
+
+
+def _words(block: ArgumentBlock) -> list[int]:
+    """The 64-bit numbers in an argument block: addresses are among them."""
+    data = bytes(block)
+    return [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data) - 7, 4)]
+
+
+def _points_to(words: list[int], buffer: Buffer) -> bool:
+    start = getattr(buffer, "_start", buffer.address)
+    return any(start <= word < start + buffer.size_bytes for word in words)

@@ -1,0 +1,146 @@
+"""What a graph yields: the recorded output, with each tensor that the graph writes taken for one launch.
+
+Tuples, lists, dicts, dataclasses and partitions are looked through. What the graph does not write (weights that it
+returns, numbers) is yielded as it was recorded.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ..memory import MappedPartition, Partition, Tensor
+from ._memory import GraphBuffer, GraphState, root_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+    from ..memory import Buffer
+
+__all__ = ["OutputTemplate"]
+
+
+class _Launch:
+    """The buffers of one launch's outputs, made as they are needed: views share them."""
+
+    __slots__ = ("_buffers", "_generation", "_state")
+
+    def __init__(self, state: GraphState, generation: int) -> None:
+        self._state = state
+        self._generation = generation
+        self._buffers: dict[Buffer, GraphBuffer] = {}
+
+    def buffer(self, recorded: Buffer) -> GraphBuffer:
+        found = self._buffers.get(recorded)
+        if found is None:
+            start = recorded._start if isinstance(recorded, GraphBuffer) else recorded.address
+            found = self._buffers[recorded] = GraphBuffer(
+                self._state, self._generation, root_of(recorded), start, recorded.size_bytes
+            )
+        return found
+
+
+class OutputTemplate:
+    """Makes a graph's output, for one launch after another.
+
+    Args:
+        value: as recorded. written: the ordinary buffers that the graph writes.
+    """
+
+    def __init__(self, value: Any, written: Container[Buffer]) -> None:  # whatever an operation yields
+        self._written = written
+        self._shared: list[Buffer] = []
+        self._build = self._of(value)
+        self._value = value
+
+    @property
+    def shared(self) -> list[Buffer]:
+        """Buffers of the caller's that come back under a second name."""
+        return self._shared
+
+    def build(self, state: GraphState, generation: int) -> Any:
+        """The output of launch `generation`."""
+        build = self._build
+        return self._value if build is None else build(_Launch(state, generation))
+
+    def _of(self, value: Any) -> Callable[[_Launch], Any] | None:
+        """How to make `value` anew; None where it stays as it is."""
+        if isinstance(value, Tensor):
+            return self._of_tensor(value)
+        if isinstance(value, Partition):
+            return self._of_part(value, "tensor")
+        if isinstance(value, MappedPartition):
+            return self._of_part(value, "partition")
+        if isinstance(value, (tuple, list)):
+            return self._of_sequence(value)
+        if isinstance(value, dict):
+            return self._of_dict(value)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return self._of_fields(value)
+        return None
+
+    def _of_tensor(self, tensor: Tensor) -> Callable[[_Launch], Any] | None:
+        buffer = tensor._buffer
+        root = root_of(buffer)
+        if root not in self._written or not buffer.size_bytes:
+            return None
+        if not isinstance(buffer, GraphBuffer):
+            self._shared.append(buffer)
+        address, dtype, shape, strides = tensor._address, tensor.dtype, tensor.shape, tensor.strides
+        make = Tensor._make
+        return lambda launch: make(launch.buffer(buffer), address, dtype, shape, strides)
+
+    def _of_part(self, value: Any, name: str) -> Callable[[_Launch], Any] | None:
+        inner = self._of(getattr(value, name))
+        if inner is None:
+            return None
+
+        def build(launch: _Launch) -> Any:
+            made = copy.copy(value)
+            setattr(made, name, inner(launch))
+            return made
+
+        return build
+
+    def _of_sequence(self, value: Any) -> Callable[[_Launch], Any] | None:
+        parts = [self._of(part) for part in value]
+        if not any(parts):
+            return None
+        pairs = list(zip(value, parts))
+        cls = type(value)
+        make: Callable[[Any], Any] = cls._make if hasattr(cls, "_make") else cls
+
+        def build(launch: _Launch) -> Any:
+            return make([part if inner is None else inner(launch) for part, inner in pairs])
+
+        return build
+
+    def _of_dict(self, value: dict[Any, Any]) -> Callable[[_Launch], Any] | None:
+        parts = {key: self._of(part) for key, part in value.items()}
+        if not any(parts.values()):
+            return None
+
+        def build(launch: _Launch) -> Any:
+            made = copy.copy(value)
+            made.update((key, inner(launch)) for key, inner in parts.items() if inner is not None)
+            return made
+
+        return build
+
+    def _of_fields(self, value: Any) -> Callable[[_Launch], Any] | None:
+        parts = {
+            field.name: inner
+            for field in dataclasses.fields(value)
+            if (inner := self._of(getattr(value, field.name))) is not None
+        }
+        if not parts:
+            return None
+
+        def build(launch: _Launch) -> Any:
+            made = copy.copy(value)
+            for name, inner in parts.items():
+                object.__setattr__(made, name, inner(launch))  # it may be frozen
+            return made
+
+        return build

@@ -1,0 +1,419 @@
+"""Recording: operations enqueue on streams that only take notes.
+
+Theory. A graph could be made by capturing a stream of the driver's. That mode forbids things to other threads, or to
+this one, is broken by what other libraries do meanwhile, has no meaning on the host device, and would have to be
+held while an operation is being prepared. Here nothing of the driver's is touched: the operations run against a
+`RecordingStream`, and what they do comes back to the `Recorder` as orderings (`note_read`, `note_write`),
+allocations and driver calls, which become nodes. The execution may stop and go on as often as it likes; errors and
+cancellation leave nothing to be undone. Orderings are noted here only, so the buffers' own last uses stay as they
+were.
+
+Branches. A lane is a branch: its nodes come one after the other. `parallel` forks lanes and joins them. Nodes of
+different lanes that use the same memory are ordered as on streams: a lane waits for the lane of the last write, and
+with a write for those of the reads since, unless it comes behind that lane anyway (`Lane.known`). The bodies of
+conditional nodes are lists of nodes of their own; no node of a body depends on one outside of it, so such waits go
+to the conditional node.
+
+Other libraries put work on a stream by its handle. Asking a recording stream for its `handle` (or `__cuda_stream__`)
+begins a capture by the driver, on a stream that is the lane's own, in the mode that forbids nothing to anybody; it
+ends with the next node, or when the operation is done, and what was captured becomes one node. Operations of this
+package use `Stream._handle` and never begin one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from ..driver import ForeignNode, GraphHandle, Node
+from ..errors import CaptureError, ContextError
+from ..ops import ExecutionContext
+from ..scheduling import Stream
+from ._driver import RecordingDriver
+from ._memory import GraphBuffer, GraphMemory, GraphState, root_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..driver import ArgumentBlock, Driver, FunctionHandle, StreamHandle
+    from ..memory import Buffer
+    from ..scheduling import Device, Submission
+    from ..scheduling._recorder import Recorder as RecorderProtocol
+
+__all__ = ["Lane", "Recorder", "RecordingContext", "RecordingStream", "Uses"]
+
+Uses = tuple[tuple["Buffer", ...], tuple["Buffer", ...]]
+"""The buffers that a node reads, and those that it writes."""
+
+
+class RecordingStream(Stream):
+    """A stream on which nothing is enqueued."""
+
+    __slots__ = ("_lane",)
+
+    _lane: Lane
+
+    @property
+    def handle(self) -> StreamHandle:
+        """For other libraries: a stream that is being captured for the graph."""
+        return self._lane.begin_foreign()
+
+    @handle.setter
+    def handle(self, handle: StreamHandle) -> None:
+        pass
+
+    def _wait_for(self, source: Stream, number: int) -> None:
+        """Launches of the graph are ordered by what they use; the recording waits for nothing."""
+
+    def _record(self) -> Any:  # None: there is no submission, and whoever asks here knows that
+        return None
+
+    def _submit(self, *, theirs: bool = False) -> Submission | None:
+        return None
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise CaptureError(
+            f"{what} while a graph is recorded on this stream: nothing runs until it is launched"
+        )
+
+    def synchronize(self) -> None:
+        """Refused."""
+        self._refuse("synchronize()")
+
+    def record(self) -> NoReturn:
+        """Refused."""
+        self._refuse("an event was recorded")
+
+    def wait(self, event: object) -> None:
+        """Refused."""
+        self._refuse("wait()")
+
+    def close(self) -> None:
+        """Refused."""
+        self._refuse("close()")
+
+    async def aclose(self) -> None:
+        """Refused."""
+        self._refuse("aclose()")
+
+
+class RecordingContext(ExecutionContext):
+    """What operations see while they are recorded."""
+
+    __slots__ = ()
+
+    def __init__(self, device: Device, stream: Stream, driver: RecordingDriver) -> None:
+        super().__init__(device, stream)
+        self.driver = cast("Driver", driver)
+
+    def _settle(self) -> None:
+        self._touched.clear()
+        cast("RecordingStream", self.stream)._lane.end_foreign()
+
+
+class Lane:
+    """A branch of a graph.
+
+    Attributes:
+        body: the list that its nodes go to. outer: the lane that a conditional body belongs to.
+        tail: what the next node comes behind. extra: more that it comes behind, in other lanes.
+        known: lanes that all of this one comes behind.
+        reads, writes: what the next node uses.
+    """
+
+    def __init__(self, recorder: Recorder, body: list[Node], outer: Lane | None = None) -> None:
+        self.recorder = recorder
+        self.body = body
+        self.outer = outer
+        self.tail: list[Node] = []
+        self.extra: list[Node] = []
+        self.known: set[Lane] = set()
+        self.reads: dict[Buffer, None] = {}
+        self.writes: dict[Buffer, None] = {}
+        self._foreign: StreamHandle | None = None
+        home = recorder.home
+        driver = RecordingDriver(self, recorder.device.driver)
+        stream = RecordingStream._make(
+            recorder.device, home._handle, home.priority, f"recording on {home.name}"
+        )
+        assert isinstance(stream, RecordingStream)
+        stream._lane = self
+        stream._recorder = cast("RecorderProtocol", recorder)
+        self.stream = stream
+        self.context = RecordingContext(recorder.device, stream, driver)
+
+    def add(self, node: Node) -> None:
+        """Append a node that comes behind everything in this lane."""
+        self.end_foreign()
+        self._append(node)
+
+    def _append(self, node: Node) -> None:
+        node.dependencies = tuple(dict.fromkeys((*self.tail, *self.extra)))
+        self.tail = [node]
+        self.extra = []
+        self.body.append(node)
+        self.recorder.uses[node] = (tuple(self.reads), tuple(self.writes))
+        self.reads.clear()
+        self.writes.clear()
+
+    def wait_for(self, other: Lane) -> None:
+        """What comes next here comes behind all of `other` so far."""
+        if other is self or other in self.known:
+            return
+        mine: Lane | None = self
+        enclosing: dict[int, Lane] = {}
+        while mine is not None:
+            enclosing[id(mine.body)] = mine
+            mine = mine.outer
+        theirs: Lane | None = other
+        while theirs is not None and id(theirs.body) not in enclosing:
+            theirs = theirs.outer
+        if theirs is not None:
+            waiting = enclosing[id(theirs.body)]
+            if waiting is not theirs:
+                waiting.extra += theirs.tail
+
+    # -- other libraries' work
+
+    def begin_foreign(self) -> StreamHandle:
+        """A stream whose work becomes part of this lane."""
+        device = self.recorder.device
+        if device.kind != "cuda":
+            return self.stream._handle  # the calls of this device's driver are recorded whatever they name
+        if self._foreign is None:
+            driver: Any = device.driver  # the CUDA driver has these calls
+            handle = driver.stream_create()
+            driver.capture_begin(handle)
+            self._foreign = handle
+        return self._foreign
+
+    def end_foreign(self, *, keep: bool = True) -> None:
+        """Make a node of what other libraries enqueued since; or forget it.
+
+        Raises:
+            CaptureError: it cannot be part of a graph.
+        """
+        handle, self._foreign = self._foreign, None
+        if handle is None:
+            return
+        driver: Any = self.recorder.device.driver
+        try:
+            captured = driver.capture_end(handle)
+        finally:
+            driver.stream_destroy(handle)
+        if captured is None:
+            return
+        self.recorder.captured.append(captured)
+        if keep:
+            self._append(ForeignNode(captured=captured))
+
+
+class _Users:
+    """Who used a piece of memory last, in the recording."""
+
+    __slots__ = ("readers", "writer")
+
+    def __init__(self) -> None:
+        self.writer: Lane | None = None
+        self.readers: set[Lane] = set()
+
+
+class Recorder:
+    """One recording. Made for a stream, whose device and order its memory comes from.
+
+    Attributes:
+        nodes: of the graph itself; the bodies of conditional nodes have lists of their own.
+        uses: what each node reads and writes.
+        reads, writes: ordinary buffers that any node reads or writes.
+        captured: other libraries' work. inputs: tensors by name.
+        children: graphs that are part of this one.
+    """
+
+    def __init__(self, home: Stream) -> None:
+        home._check_open()
+        if home._recorder is not None:
+            raise CaptureError(
+                "a graph cannot be captured while another one is recorded; capture it before, and make it a part "
+                "of this one with graph.launch()"
+            )
+        self.home = home
+        self.device = home.device
+        self.state = GraphState()
+        self.memory = GraphMemory(home)
+        self.nodes: list[Node] = []
+        self.uses: dict[Node, Uses] = {}
+        self.reads: dict[Buffer, None] = {}
+        self.writes: dict[Buffer, None] = {}
+        self.captured: list[GraphHandle] = []
+        self.inputs: dict[str, Any] = {}  # tensors
+        self.children: list[GraphState] = []
+        self.held: list[object] = []
+        self._users: dict[object, _Users] = {}
+        self._names: dict[FunctionHandle, str] = {}
+        self._lanes: list[Lane] = []
+        self._branches = 0
+        self.root = self._lane(self.nodes)
+
+    def _lane(self, body: list[Node], outer: Lane | None = None) -> Lane:
+        lane = Lane(self, body, outer)
+        lane.stream._retained = self.held  # a graph keeps what its launches use
+        self._lanes.append(lane)
+        return lane
+
+    # -- what operations do; the device's lock is held in the first two
+
+    def note_read(self, stream: RecordingStream, buffer: Buffer) -> None:
+        """What is recorded next reads the buffer."""
+        lane = stream._lane
+        users = self._users_of(buffer)
+        if users.writer is not None:
+            lane.wait_for(users.writer)
+        users.readers.add(lane)
+        lane.reads[buffer] = None
+        self.reads[root_of(buffer)] = None
+
+    def note_write(self, stream: RecordingStream, buffer: Buffer) -> None:
+        """What is recorded next writes the buffer."""
+        lane = stream._lane
+        users = self._users_of(buffer)
+        if users.writer is not None:
+            lane.wait_for(users.writer)
+        for reader in users.readers:
+            lane.wait_for(reader)
+        users.writer = lane
+        users.readers = set()
+        lane.writes[buffer] = None
+        self.writes[root_of(buffer)] = None
+
+    def _users_of(self, buffer: Buffer) -> _Users:
+        # Buffers of one graph share their chunks' usages, and are told apart here; all others share a usage if they
+        # share memory.
+        own = isinstance(buffer, GraphBuffer) and buffer.state is self.state
+        key: object = buffer if own else buffer.usage
+        users = self._users.get(key)
+        if users is None:
+            users = self._users[key] = _Users()
+        return users
+
+    def allocate(self, size_bytes: int, stream: Stream, *, is_input: bool = False) -> Buffer:
+        """Memory that belongs to the graph."""
+        return self.memory.allocate(size_bytes, self.state, may_reuse=not self._branches, is_input=is_input)
+
+    def bind_launch(
+        self,
+        stream: RecordingStream,
+        function: FunctionHandle,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        arguments: ArgumentBlock,
+    ) -> Callable[[], tuple[Any, ...]]:
+        """One launch with what `arguments` holds when it is called."""
+        enqueue: Callable[[], tuple[Any, ...]] = stream._lane.context.driver.bind_launch(
+            function, grid, block, shared_bytes, stream._handle, arguments
+        )
+        return enqueue
+
+    def context(self, stream: RecordingStream) -> ExecutionContext:
+        """The context of the stream's lane."""
+        return stream._lane.context
+
+    def kernel_name(self, function: FunctionHandle) -> str:
+        """What the driver calls it."""
+        name = self._names.get(function)
+        if name is None:
+            name = self._names[function] = self.device.driver.function_info(function).name
+        return name
+
+    # -- branches and bodies
+
+    def fork(self, stream: RecordingStream) -> RecordingStream:
+        """A new branch."""
+        home = stream._lane
+        home.end_foreign()
+        lane = self._lane(home.body, home.outer)
+        lane.tail = list(home.tail)
+        lane.extra = list(home.extra)
+        lane.known = {home, *home.known}
+        self._branches += 1
+        return lane.stream
+
+    def join(self, stream: RecordingStream, branches: Sequence[RecordingStream]) -> None:
+        """`stream` goes on behind all branches."""
+        home = stream._lane
+        before = home.tail
+        tail: list[Node] = []
+        for branch in branches:
+            lane = branch._lane
+            lane.end_foreign()
+            if lane.tail != before:
+                tail += lane.tail
+            home.extra += lane.extra
+            home.known |= {lane, *lane.known}
+            home.reads |= lane.reads
+            home.writes |= lane.writes
+            self._branches -= 1
+        home.tail = tail or before
+        home.extra = list(dict.fromkeys(home.extra))
+
+    def begin_body(self, stream: RecordingStream) -> RecordingStream:
+        """The lane of a conditional node's body, with a list of nodes of its own."""
+        outer = stream._lane
+        outer.end_foreign()
+        lane = self._lane([], outer)
+        lane.known = {outer, *outer.known}
+        self._branches += 1
+        return lane.stream
+
+    def end_body(self, stream: RecordingStream, body: RecordingStream) -> list[Node]:
+        """The body's nodes."""
+        outer, lane = stream._lane, body._lane
+        lane.end_foreign()
+        outer.known |= {lane, *lane.known}
+        for node in lane.body:
+            reads, writes = self.uses[node]
+            outer.reads |= dict.fromkeys(reads)
+            outer.writes |= dict.fromkeys(writes)
+        self._branches -= 1
+        return lane.body
+
+    # -- the end
+
+    def finish(self) -> None:
+        """Nothing more comes."""
+        self.root.end_foreign()
+        self._check_joined()
+        self.state.is_recording = False
+
+    def _check_joined(self) -> None:
+        assert not self._branches, "a branch was not joined"
+
+    def discard(self) -> None:
+        """The recording failed: nothing of it is used."""
+        self.state.failed = True
+        self.state.is_recording = False
+        for lane in self._lanes:
+            try:
+                lane.end_foreign(keep=False)
+            except (CaptureError, ContextError):  # the error that led here is the one to report
+                pass
+        self.device._dropped_graphs.extend(self.captured)
+        self.captured.clear()
+
+    # -- going back, where one operation of several failed
+
+    def mark(self) -> tuple[int, list[Node], list[Node]]:
+        """Where the recording is."""
+        return len(self.nodes), list(self.root.tail), list(self.root.extra)
+
+    def back_to(self, mark: tuple[int, list[Node], list[Node]]) -> None:
+        """Forget what was recorded since `mark`. What it used still counts as used."""
+        count, self.root.tail, self.root.extra = mark
+        for node in self.nodes[count:]:
+            self.uses.pop(node, None)
+        del self.nodes[count:]
+        self.root.reads.clear()
+        self.root.writes.clear()
+        for lane in self._lanes[1:]:
+            lane.end_foreign(keep=False)
+        self.root.end_foreign(keep=False)
+        self._branches = 0

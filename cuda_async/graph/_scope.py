@@ -1,0 +1,185 @@
+"""`CudaGraph.scope(stream)`: recording step by step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from ..errors import CaptureError
+from ..ops import DeviceOp
+from ..ops._execution import Execution, _WorkerBlock, check_not_in_callback, check_stream
+from ._capture import check_inputs
+from ._graph import CudaGraph
+from ._recorder import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from ..memory import Tensor
+    from ..scheduling import Stream
+
+__all__ = ["Scope"]
+
+T = TypeVar("T")
+
+
+class Scope:
+    """Records operations, in order, into one graph. Made by `CudaGraph.scope(stream)`.
+
+    Ordinary operations may be run inside the block too; only what is given to `record` becomes part of the graph.
+    """
+
+    _recorder: Recorder
+    _inputs: dict[str, Tensor]
+    _output: Any
+    _graph: CudaGraph[Any] | None
+    _state: str  # "new", "open", "done" or "failed"
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise TypeError("scopes are made by CudaGraph.scope(stream)")
+
+    @classmethod
+    def _make(cls, stream: Stream, inputs: Mapping[str, Tensor] | None) -> Scope:
+        check_stream(stream)
+        self = object.__new__(cls)
+        self._inputs = check_inputs(inputs)
+        self._recorder = Recorder(stream)
+        self._output = None
+        self._graph = None
+        self._state = "new"
+        return self
+
+    def record(self, op: DeviceOp[T]) -> T:
+        """Add an operation; its output, whose contents exist once the graph is launched.
+
+        What has to be prepared first is prepared on this thread; on an event loop use `arecord`. An operation that
+        fails leaves the recording as it was.
+
+        Raises:
+            CaptureError: the scope is not open, or the operation cannot be part of a graph.
+        """
+        execution = self._begin(op)
+        mark = self._recorder.mark()
+        try:
+            while not execution.run():
+                assert execution.block is not None
+                execution.block.run_blocking()
+        except BaseException:
+            self._undo(execution, mark)
+            raise
+        value: T = execution.value
+        return value
+
+    async def arecord(self, op: DeviceOp[T]) -> T:
+        """`record`, with slow preparation off the loop."""
+        execution = self._begin(op)
+        mark = self._recorder.mark()
+        try:
+            while not execution.run():
+                assert execution.block is not None
+                await execution.block.wait()
+        except BaseException:
+            self._undo(execution, mark)
+            raise
+        value: T = execution.value
+        return value
+
+    def _begin(self, op: DeviceOp[Any]) -> Execution:
+        check_not_in_callback("record()")
+        if self._state != "open":
+            raise CaptureError(
+                "operations are recorded inside the scope: with CudaGraph.scope(stream) as s: s.record(op)"
+            )
+        if not isinstance(op, DeviceOp):
+            raise TypeError(f"record() takes a DeviceOp, got {type(op).__name__}")
+        return Execution(op._take(), stream=self._recorder.root.stream)
+
+    def _undo(self, execution: Execution, mark: Any) -> None:  # what mark() gave
+        execution.abandon()
+        self._recorder.back_to(mark)
+
+    def returns(self, output: Any) -> None:  # tensors, in tuples and the like
+        """Say what launches of the graph yield; without this, None."""
+        self._output = output
+
+    @property
+    def graph(self) -> CudaGraph[Any]:
+        """The graph, once the block is over.
+
+        Raises:
+            CaptureError: it is not, or it ended with an error.
+        """
+        if self._graph is None:
+            raise CaptureError(
+                "this scope has no graph: it ended with an error"
+                if self._state == "failed"
+                else "the graph of a scope is there after the block"
+            )
+        return self._graph
+
+    # -- the block
+
+    def _open(self) -> Scope:
+        if self._state != "new":
+            raise CaptureError("a scope is used once; make another one with CudaGraph.scope(stream)")
+        self._state = "open"
+        return self
+
+    def _finish(self) -> CudaGraph[Any]:
+        self._state = "failed"  # unless all goes well
+        recorder = self._recorder
+        return CudaGraph._of(recorder, self._output, {**recorder.inputs, **self._inputs})
+
+    def _done(self, graph: CudaGraph[Any]) -> None:
+        self._graph = graph
+        self._state = "done"
+        self._output = None
+
+    def _discard(self) -> None:
+        self._state = "failed"
+        self._recorder.discard()
+
+    def __enter__(self) -> Scope:
+        return self._open()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc is not None:
+            self._discard()
+            return
+        try:
+            graph = self._finish()
+            graph._instantiate()
+        except BaseException:
+            self._discard()
+            raise
+        self._done(graph)
+
+    async def __aenter__(self) -> Scope:
+        return self._open()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc is not None:
+            self._discard()
+            return
+        try:
+            graph = self._finish()
+            block = _WorkerBlock(graph._instantiate)
+            await block.wait()
+            block.raise_error()
+        except BaseException:
+            self._discard()
+            raise
+        self._done(graph)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Scope cannot be copied or pickled")
