@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .ir import Location
 
 __all__ = [
+    "CompiledKernelError",
     "KernelArgumentError",
     "KernelAssertionError",
     "KernelError",
@@ -67,6 +68,10 @@ class KernelValueError(KernelError, ValueError):
 
 class KernelSourceError(TilekernError, CompileError):
     """The source text of a kernel or helper cannot be found, so it cannot be compiled."""
+
+
+class CompiledKernelError(TilekernError, CompileError):
+    """Kernels compiled ahead of time that cannot be used: a damaged folder, or no variant that serves a call."""
 
 
 class KernelOptionError(TilekernError, ValueError):

@@ -12,9 +12,11 @@ import sys
 import threading
 import types
 from collections import deque
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, overload
 
-from cuda_async import BoundLaunch, Device, Mut, Read
+from cuda_async import BoundLaunch, Device, Mut, Partition, Read, Tensor
 
 from ..errors import KernelArgumentError
 from ._grid import Grid, as_grid, grid_of
@@ -25,21 +27,39 @@ from ._versions import Versions
 from ._written import CallPath, Run, flat_arguments, run_checks, write_call_path, write_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ..frontend import FunctionSource, ParameterSpec
     from ._disk_cache import DiskCache
+    from ._grouped import GroupedKernel
     from ._inspect import Report, Resources
     from ._timings import CompileTimings
     from ._variant import Variant
 
-__all__ = ["Kernel", "kernel"]
+__all__ = ["Kernel", "kernel", "timed"]
+
+_WHOLE = frozenset({Tensor, Mut, Read, Partition, int, float, bool})
+"""Types of arguments that are no groups, looked at first."""
 
 MAX_RUNS = 4096
 """Call keys a kernel remembers; beyond, it starts over."""
 
 MAX_TIMINGS = 256
 """Compilations a kernel remembers the timings of, the latest."""
+
+
+_listener: ContextVar[list[CompileTimings] | None] = ContextVar("tilekern_timings", default=None)
+
+
+@contextmanager
+def timed() -> Iterator[list[CompileTimings]]:
+    """A list that gets the timings of all that is compiled in this context inside of the block."""
+    found: list[CompileTimings] = []
+    token = _listener.set(found)
+    try:
+        yield found
+    finally:
+        _listener.reset(token)
 
 
 class Kernel:
@@ -84,6 +104,9 @@ class Kernel:
         self._runs: dict[object, Run] = {}
         self._used: dict[object, Variant] = {}
         """The variant of each of the runs."""
+        self._undeclared: tuple[int, ...] = ()
+        """Positions of the parameters whose arguments may be grouped."""
+        self._by_structure: dict[object, GroupedKernel] = {}
         self._timings: deque[CompileTimings] = deque(maxlen=MAX_TIMINGS)
 
     # -- building operations
@@ -101,6 +124,9 @@ class Kernel:
         parameters = self._parameters or self._declare()
         if kwargs or len(args) != len(parameters):
             args = self._bind(parameters, args, kwargs)
+        for position in self._undeclared:
+            if type(args[position]) not in _WHOLE and (grouped := self._grouped(args)) is not None:
+                return grouped.launch(args)
         return KernelLaunch(self, args)
 
     def compile(self, *args: Any, **kwargs: Any) -> CompileOp:
@@ -109,6 +135,9 @@ class Kernel:
         `tk.meta(shape, dtype)` stands for tensors that are not there yet. It yields None.
         """
         bound = self._bind(self._parameters or self._declare(), args, kwargs)
+        grouped = self._grouped(bound)
+        if grouped is not None:
+            return CompileOp(grouped, grouped.parts(bound), self.options)
         return CompileOp(self, bound, self.options)
 
     def bind(self, *args: Any, device: Device, grid: Any = None, **kwargs: Any) -> BoundLaunch:
@@ -124,12 +153,15 @@ class Kernel:
 
         parameters = self.parameters
         bound = self._bind(parameters, args, kwargs)
+        grouped = self._grouped(bound)
+        if grouped is not None:
+            return grouped.bind(*grouped.parts(bound), device=device, grid=grid)
         specs = specialize(self.name, parameters, bound, self.options.max_divisibility)
         blocks = grid_of(self.name, parameters, bound, None if grid is None else as_grid(grid))
-        variant = self._variant(specs, device, self.options)
-        values = flat_arguments(flat_slots(self.name, parameters, specs, bound), bound)
+        variant = self._variant(specs, device, self.options.with_grid(blocks))
+        values = flat_arguments(flat_slots(self.name, parameters, variant.specs, bound), bound)
         run_checks(self.name, variant.checks, values, blocks)
-        outputs = tuple([a.tensor if isinstance(a, Mut | Read) else a for a in bound])
+        outputs = self._regrouped(tuple([a.tensor if isinstance(a, Mut | Read) else a for a in bound]))
         return BoundLaunch(variant.function.load(device), blocks, (1, 1, 1), tuple(values), 0, outputs)
 
     def with_options(self, **options: float | None) -> Kernel:
@@ -247,6 +279,9 @@ class Kernel:
 
         parameters = self.parameters
         bound = self._bind(parameters, args, kwargs)
+        grouped = self._grouped(bound)
+        if grouped is not None:
+            return grouped.grouped_specs(grouped._specs(grouped.parts(bound), {}))
         return specialize(self.name, parameters, bound, self.options.max_divisibility)
 
     # -- from a call to code
@@ -254,8 +289,26 @@ class Kernel:
     def _declare(self) -> tuple[Parameter, ...]:
         parameters = parameters_of(self._function, self._names)
         self._constants = tuple([p.kind == "constant" for p in parameters])
+        self._undeclared = tuple([i for i, p in enumerate(parameters) if p.kind in ("any", "group")])
         self._parameters = parameters
         return parameters
+
+    def _grouped(self, args: tuple[Any, ...]) -> GroupedKernel | None:
+        """The kernel that takes the parts of these arguments, if one of them has any."""
+        if all(type(args[position]) in _WHOLE for position in self._undeclared):
+            return None
+        from ._grouped import GroupedKernel, structure_of
+
+        key = tuple([structure_of(args[i]) if i in self._undeclared else None for i in range(len(args))])
+        if not any(key):
+            return None
+        found = self._by_structure.get(key)
+        if found is None:
+            found = self._by_structure[key] = GroupedKernel(self, args, key)
+        return found
+
+    def _regrouped(self, outputs: tuple[object, ...]) -> tuple[object, ...]:
+        return outputs
 
     def _bind(
         self, parameters: tuple[Parameter, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -306,10 +359,10 @@ class Kernel:
         parameters = self.parameters
         specs = specialize(self.name, parameters, args, options.max_divisibility)
         blocks = grid_of(self.name, parameters, args, grid)
-        variant = self._variant(specs, device, options)
+        variant = self._variant(specs, device, options.with_grid(blocks))
         loaded = variant.function.load(device)
         types = tuple(map(type, args))
-        slots = flat_slots(self.name, parameters, specs, args)
+        slots = flat_slots(self.name, parameters, variant.specs, args)
         run = write_run(
             self.name,
             [p.name for p in parameters],
@@ -343,6 +396,8 @@ class Kernel:
 
         variant = obtain(self, self._function, specs, options, target, disk_cache())
         self._timings.append(variant.timings)
+        if (listener := _listener.get()) is not None:
+            listener.append(variant.timings)
         return variant
 
     def _warm_up(self, args: tuple[Any, ...], device: Device, options: KernelOptions) -> None:

@@ -12,11 +12,15 @@ if TYPE_CHECKING:
     import types
 
     from ..frontend import ParameterSpec
+    from ._compiled import CompiledKernels
     from ._disk_cache import DiskCache
     from ._kernel import Kernel
     from ._options import KernelOptions
 
-__all__ = ["obtain"]
+__all__ = ["LOADED", "obtain"]
+
+LOADED: list[CompiledKernels] = []
+"""Folders of kernels compiled ahead of time that are in use; changed by `_compiled.py`, under its lock."""
 
 
 def obtain(
@@ -30,9 +34,17 @@ def obtain(
     """The variant of a kernel for these specs; slow.
 
     Raises:
+        CompiledKernelError: only kernels made ahead of time may be used, and none serves.
         KernelError: the kernel is wrong. tileir.errors.AssemblerError: the assembler did not make a cubin.
     """
     began = perf_counter()
+    why_not = ""
+    if target != HOST and LOADED:
+        from ._compiled import find_compiled
+
+        found, why_not = find_compiled(kernel, function, specs, options, target)
+        if found is not None:
+            return found
     key = None if target == HOST else _key(function, specs, options, target)
     if key is not None:
         from ._recall import recall
@@ -43,7 +55,12 @@ def obtain(
             return replace(variant, timings=replace(variant.timings, total_ms=elapsed_ms))
     from . import _compile
 
-    variant = _compile.compile_variant(kernel.source, specs, options, target, disk_cache, began)
+    try:
+        variant = _compile.compile_variant(kernel.source, specs, options, target, disk_cache, began)
+    except Exception as error:
+        if why_not:
+            error.add_note(why_not)
+        raise
     if key is not None:
         from ._recall import remember
 

@@ -8,10 +8,10 @@ It names the cubin's entry and holds the launch checks and the list of captures:
 of the program around it, by where it was read and a *mark* that tells it from others. Kernels made by one
 factory have one key and differ in captures, so up to 16 recollections share a key, the latest first.
 
-A recollection is used if every capture, read again in this process, has the same mark. Values without a
-mark (objects of classes that are not ours, functions that were called at compile time instead of compiled)
-and `tk.static_eval`, whose expression reads what it likes, make a kernel that is not remembered: it takes the long way, which is always right. So does anything that
-fails here.
+A recollection is used if every capture, read again in this process, has the same mark. There is none of a
+kernel that reads values without a mark (objects of classes that are not ours), calls functions at compile
+time instead of compiling them, or uses `tk.static_eval`, whose expression reads what it likes: it takes the
+long way, which is always right. So does anything that fails here.
 
 Code is marked by what Python compiled of it, line table included: the same text elsewhere in its file is
 other code, since messages name lines.
