@@ -59,6 +59,7 @@ from .jit import (
     warm_up,
 )
 from .language import (
+    ArrayAnnotation,
     Constant,
     OwnedTile,
     PaddingMode,
@@ -165,6 +166,7 @@ from .language import (
 )
 
 __all__ = [
+    "ArrayAnnotation",
     "CompiledKernelError",
     "Constant",
     "DType",

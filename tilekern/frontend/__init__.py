@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from ._checks import CoversGrid, Fits, LaunchCheck, NotZero
     from ._program import Program, translate
     from ._source import FunctionSource, source_of
-    from ._specs import ConstantSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
+    from ._specs import ConstantSpec, GroupSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
 
 _HOMES = {
     "_captures": "Capture",
     "_checks": "CoversGrid Fits LaunchCheck NotZero",
     "_program": "Program translate",
     "_source": "FunctionSource source_of",
-    "_specs": "ConstantSpec ParameterSpec PartitionSpec ScalarSpec TensorSpec",
+    "_specs": "ConstantSpec GroupSpec ParameterSpec PartitionSpec ScalarSpec TensorSpec",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -48,6 +48,7 @@ __all__ = [
     "CoversGrid",
     "Fits",
     "FunctionSource",
+    "GroupSpec",
     "LaunchCheck",
     "NotZero",
     "ParameterSpec",

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..errors import KernelValueError
+from ._aggregates import leaves
 from ._values import OwnedTileValue, TensorValue
 
 if TYPE_CHECKING:
@@ -40,20 +41,28 @@ class Effects:
             for node in ast.walk(root):
                 for name in _stored_names(node):
                     value = frame.find(name)
-                    if isinstance(value, TensorValue | OwnedTileValue):
-                        self.left_out.add(value.name)
+                    for leaf in leaves(value):
+                        if isinstance(leaf, TensorValue | OwnedTileValue):
+                            self.left_out.add(leaf.name)
 
 
 def _stored_names(node: ast.AST) -> Iterable[str]:
     """Names of what a node may store to: `x` in `x.store`, and arguments of calls that do not only read."""
-    if isinstance(node, ast.Attribute) and node.attr == "store" and isinstance(node.value, ast.Name):
-        yield node.value.id
+    if isinstance(node, ast.Attribute) and node.attr == "store":
+        yield from _root_name(node.value)
     elif isinstance(node, ast.Call):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         if called not in _READERS:
             for argument in (*node.args, *[keyword.value for keyword in node.keywords]):
-                if isinstance(argument, ast.Name):
-                    yield argument.id
+                yield from _root_name(argument)
+
+
+def _root_name(node: ast.expr) -> Iterable[str]:
+    """`x` of `x`, `x.part` and `x[0]`."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    if isinstance(node, ast.Name):
+        yield node.id
 
 
 def check_effects(effects: Effects, frame: Frame, parameters: dict[str, object]) -> None:
@@ -63,12 +72,13 @@ def check_effects(effects: Effects, frame: Frame, parameters: dict[str, object])
         KernelValueError: at the parameter.
     """
     outputs = [
-        (name, isinstance(value, OwnedTileValue))
-        for name, value in parameters.items()
+        (value.name, isinstance(value, OwnedTileValue), parameter)
+        for parameter, whole in parameters.items()
+        for value in leaves(whole)
         if isinstance(value, OwnedTileValue) or (isinstance(value, TensorValue) and value.writable)
     ]
     does_something = bool(effects.stored or effects.left_out or effects.asserts)
-    for name, is_partition in outputs:
+    for name, is_partition, parameter in outputs:
         if name in effects.stored | effects.left_out or (does_something and name in effects.loaded):
             continue
         if is_partition:
@@ -82,5 +92,5 @@ def check_effects(effects: Effects, frame: Frame, parameters: dict[str, object])
             reason += " and say .grid(...) if it is there for the grid" if is_partition else ""
         arguments = frame.source.node.args
         nodes = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-        node = next(a for a in nodes if a.arg == name)
+        node = next(a for a in nodes if a.arg == parameter)
         raise KernelValueError(reason, frame.locate(node))

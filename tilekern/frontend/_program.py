@@ -19,10 +19,11 @@ from ..ir import (
     Value,
     scalar,
 )
+from ._aggregates import new_record, record_fields
 from ._calls import run_function
 from ._effects import check_effects
 from ._frame import Frame
-from ._specs import ConstantSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
+from ._specs import ConstantSpec, GroupSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
 from ._translator import Translator
 from ._values import Loose, OwnedTileValue, TensorValue
 from .operations import block_id
@@ -51,10 +52,15 @@ class Program:
 
 
 def translate(
-    source: FunctionSource, specs: Sequence[ParameterSpec], hints: dict[str, int] | None = None
+    source: FunctionSource,
+    specs: Sequence[ParameterSpec],
+    hints: dict[str, int] | None = None,
+    grid: tuple[int, int, int] | None = None,
 ) -> Program:
     """Translate a kernel for arguments of those specs, in the order of its parameters.
 
+    Args:
+        grid: compiled in where it is given, so that `tk.num_blocks` is known at compile time.
     Raises:
         KernelError: the kernel's code is wrong; the message points at it.
     """
@@ -62,6 +68,7 @@ def translate(
     name = source.name if source.name.isascii() else "kernel"
     function = Function(name, Block(), dict(hints or {}))
     t = Translator(function.body)
+    t.grid = grid
     frame = Frame(source, t.captures)
     arguments = source.node.args
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
@@ -89,7 +96,34 @@ def _parameter(t: Translator, name: str, spec: ParameterSpec) -> object:
         tensor = _tensor(t, name, spec.tensor)
         index = tuple([block_id(t, axis) for axis in range(len(spec.tile_shape))])
         return OwnedTileValue(tensor, spec.tile_shape, index)
+    if isinstance(spec, GroupSpec):
+        return _group(t, name, spec)
     return _tensor(t, name, spec)
+
+
+def _group(t: Translator, name: str, spec: GroupSpec) -> object:
+    """A tuple, dict or record of parameters."""
+    fields: Sequence[str] | None = getattr(spec.cls, "_fields", None)
+    if spec.cls is not None and fields is None:
+        fields = record_fields(spec.cls)
+    if spec.keys is not None:
+        names = [f"{name}[{key!r}]" for key in spec.keys]
+    elif fields is not None:
+        names = [f"{name}.{field}" for field in fields]
+    else:
+        names = [f"{name}[{i}]" for i in range(len(spec.parts))]
+    parts = [_parameter(t, own, part) for own, part in zip(names, spec.parts, strict=True)]
+    if spec.keys is not None:
+        return dict(zip(spec.keys, parts, strict=True))
+    if spec.cls is None:
+        return tuple(parts)
+    if issubclass(spec.cls, tuple):
+        named: type = spec.cls
+        return named(*parts)
+    assert fields is not None
+    record = new_record(spec.cls, dict(zip(fields, parts, strict=True)))
+    t.captures.own(record)
+    return record
 
 
 def _entry_argument(t: Translator, kind: TileType, name: str, make: type[Value] = Value) -> Value:

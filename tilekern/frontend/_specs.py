@@ -6,6 +6,7 @@ them, in order:
     tensor, partition   address, then the dimensions, then the strides that are not known already
     scalar              the value
     constant            nothing
+    group               those of its parts
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from ..dtypes import DType
 
-__all__ = ["ConstantSpec", "ParameterSpec", "PartitionSpec", "ScalarSpec", "TensorSpec"]
+__all__ = ["ConstantSpec", "GroupSpec", "ParameterSpec", "PartitionSpec", "ScalarSpec", "TensorSpec"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,4 +75,19 @@ class ConstantSpec:
     value: object
 
 
-ParameterSpec = TensorSpec | PartitionSpec | ScalarSpec | ConstantSpec
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """Several arguments in one: a tuple, named tuple, dict or frozen dataclass.
+
+    Attributes:
+        cls: the class of a named tuple or dataclass.
+        keys: of a dict.
+        parts: what is known of each part, in order.
+    """
+
+    cls: type | None
+    keys: tuple[object, ...] | None
+    parts: tuple[ParameterSpec, ...]
+
+
+ParameterSpec = TensorSpec | PartitionSpec | ScalarSpec | ConstantSpec | GroupSpec

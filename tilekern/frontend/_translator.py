@@ -44,6 +44,7 @@ class Translator:
         effects: what it does to memory, as far as found.
         entry: position among the launch's flat arguments, by entry parameter.
         depth: helper calls around the current statement.
+        grid: the launch's grid where it is compiled in.
     """
 
     def __init__(self, body: Block) -> None:
@@ -53,6 +54,7 @@ class Translator:
         self.effects = Effects()
         self.entry: dict[Value, int] = {}
         self.depth = 0
+        self.grid: tuple[int, int, int] | None = None
 
     # -- where we are
     @property
@@ -127,16 +129,14 @@ class Translator:
     # -- what must be known at compile time
     def static_int(self, value: object, what: str) -> int:
         """`value`, a whole number known at compile time."""
-        if isinstance(value, np.integer):
+        if isinstance(value, np.integer) or (isinstance(value, int) and not isinstance(value, bool)):
             return int(value)
         if isinstance(value, Loose) and value in self.entry:
             raise self.wrong_type(
                 f"{what} is known at compile time, and {value.name} is an argument of the launch; declare it "
                 f"{value.name}: tk.Constant[int]"
             )
-        if type(value) is not int:
-            raise self.wrong_type(f"{what} is a whole number known at compile time, got {describe(value)}")
-        return value
+        raise self.wrong_type(f"{what} is a whole number known at compile time, got {describe(value)}")
 
     def static_bool(self, value: object, what: str) -> bool:
         """`value`, a bool known at compile time."""

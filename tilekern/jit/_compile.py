@@ -69,7 +69,8 @@ def build_program(
 ) -> Program:
     """Translate a kernel and run the passes; with tokens where it is to be compiled."""
     clock = clock or _Clock.start()
-    program = translate(source, specs, options.hints)
+    grid = options.const_grid if isinstance(options.const_grid, tuple) else None
+    program = translate(source, specs, options.hints, grid)
     clock.step("front_end")
     run_passes(program.function, PIPELINE + ORDER if for_device else PIPELINE)
     clock.step("passes")
@@ -141,11 +142,14 @@ def assembled(
     """What the assembler makes of a kernel.
 
     Raises:
+        KernelTypeError: the target does not have something the kernel uses.
         AssemblerError: it made nothing; the error has the user's line where there is one at fault.
     """
     from .. import tileir
-    from ..lowering import lower
+    from ..lowering import check_target, lower
     from ..tileir.errors import ArchitectureError, RejectedError
+
+    check_target(function, target)
 
     def run(module: bytes) -> Assembly:
         return tileir.assemble(

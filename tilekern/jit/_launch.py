@@ -46,6 +46,16 @@ class KernelLaunch(DeviceOp[tuple[Any, ...]]):
         self._grid = as_grid(grid)
         return self
 
+    def const_grid(self, grid: Any = None) -> KernelLaunch:
+        """As `grid`, and compiled in: `tk.num_blocks` is known at compile time. Gives the operation back.
+
+        Without `grid`, that of the partitions is. Each grid is a compilation of its own.
+        """
+        if grid is not None:
+            self._grid = as_grid(grid)
+        self._options = self._options.updated({"const_grid": True})
+        return self
+
     def with_options(self, **options: float | None) -> KernelLaunch:
         """Compile with some options changed for this call; see `KernelOptions`. Gives the operation back.
 
@@ -66,7 +76,7 @@ class KernelLaunch(DeviceOp[tuple[Any, ...]]):
         """The launch, with the outputs of the operations among the arguments in their places."""
         outputs = iter(values)
         args = [next(outputs) if isinstance(a, DeviceOp) else a for a in self._args]
-        op = KernelLaunch(self._kernel, tuple(args))
+        op = type(self)(self._kernel, tuple(args))
         op._grid = self._grid
         op._options = self._options
         return op

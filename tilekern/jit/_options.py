@@ -18,7 +18,7 @@ _ALLOWED: dict[str, tuple[int, ...] | range] = {
     "max_divisibility": (1, 2, 4, 8, 16),
 }
 _SWITCHES = ("line_info", "debug")
-_NAMES = (*_ALLOWED, *_SWITCHES, "compile_timeout_s")
+_NAMES = (*_ALLOWED, *_SWITCHES, "compile_timeout_s", "const_grid")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +36,8 @@ class KernelOptions:
         debug: full debug information, for debuggers; the code is not optimised, whatever `opt_level` says.
         compile_timeout_s: seconds the assembler may take; `TILEKERN_COMPILE_TIMEOUT` if not given, and 60
             without that. Two options that differ in this alone are equal: it changes no code.
+        const_grid: compile the grid in, so that `tk.num_blocks` is known at compile time. True is what
+            `launch.const_grid` sets; to look at a kernel without launching it, give (x, y, z) here.
     """
 
     occupancy: int | None = None
@@ -46,6 +48,7 @@ class KernelOptions:
     line_info: bool = False
     debug: bool = False
     compile_timeout_s: float | None = field(default=None, compare=False)
+    const_grid: bool | tuple[int, int, int] = False
 
     def __post_init__(self) -> None:
         for name, allowed in _ALLOWED.items():
@@ -71,7 +74,16 @@ class KernelOptions:
         for name in changes:
             if name not in _NAMES:
                 raise KernelOptionError(f"there is no option {name}; there are {', '.join(_NAMES)}")
+        grid = changes.get("const_grid")
+        if grid is not None and not isinstance(grid, bool):
+            from ._grid import as_grid
+
+            changes = {**changes, "const_grid": as_grid(grid)}
         return replace(self, **changes)  # type: ignore[arg-type]  # checked when it is made
+
+    def with_grid(self, grid: tuple[int, int, int]) -> KernelOptions:
+        """What a launch of that grid is compiled with."""
+        return replace(self, const_grid=grid) if self.const_grid else self
 
     @property
     def hints(self) -> dict[str, int]:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 import __future__
 
+import enum
 import inspect
 import types
 import typing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..dtypes import DType, bool_
 from ..errors import KernelArgumentError
-from ..language import ConstantMarker, OwnedTile, Tensor
+from ..frontend._aggregates import record_fields
+from ..language import ArrayAnnotation, ConstantMarker, OwnedTile, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Parameter", "names_around", "parameters_of"]
+__all__ = ["Parameter", "declared_part", "names_around", "parameters_of"]
 
-ParameterKind = Literal["any", "tensor", "partition", "scalar", "constant"]
+ParameterKind = Literal["any", "tensor", "partition", "scalar", "constant", "group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Parameter:
         dtype: of a scalar with a declared type; None: the argument decides.
         number: int, float or bool for a scalar annotated so.
         declared: the annotation as written in messages.
+        group: the class of a group or enumeration it takes, or an annotation such as tuple[int, int].
+        array: what an `ArrayAnnotation` says.
         default: value used when no argument is given.
         has_default: whether there is one.
     """
@@ -42,6 +46,8 @@ class Parameter:
     dtype: DType | None = None
     number: type | None = None
     declared: str = ""
+    group: Any = None
+    array: ArrayAnnotation | None = None
     default: object = None
     has_default: bool = False
 
@@ -80,14 +86,8 @@ def parameters_of(function: types.FunctionType, names: Mapping[str, object]) -> 
             )
         has_default = parameter.default is not parameter.empty
         declared = _declared(name, parameter.name, annotations.get(parameter.name, parameter.empty))
-        found.append(
-            Parameter(
-                parameter.name,
-                *declared,
-                parameter.default if has_default else None,
-                has_default,
-            )
-        )
+        default = parameter.default if has_default else None
+        found.append(replace(declared, default=default, has_default=has_default))
     return tuple(found)
 
 
@@ -114,24 +114,52 @@ def _evaluated(function: types.FunctionType, names: Mapping[str, object]) -> dic
     return annotations
 
 
-def _declared(
-    kernel: str, name: str, annotation: object
-) -> tuple[ParameterKind, int | None, DType | None, type | None, str]:
+def declared_part(kernel: str, name: str, annotation: object) -> Parameter:
+    """The parameter that a part of a group is; an annotation that says nothing about kernels declares nothing."""
+    try:
+        return _declared(kernel, name, inspect.Parameter.empty if annotation is None else annotation)
+    except KernelArgumentError:
+        return Parameter(name, "any")
+
+
+def _declared(kernel: str, name: str, annotation: object) -> Parameter:
     if annotation is inspect.Parameter.empty or annotation is typing.Any:
-        return "any", None, None, None, ""
-    if any(isinstance(mark, ConstantMarker) for mark in getattr(annotation, "__metadata__", ())):
-        return "constant", None, None, None, "tk.Constant"
+        return Parameter(name, "any")
+    marks = getattr(annotation, "__metadata__", ())
+    if any(isinstance(mark, ConstantMarker) for mark in marks):
+        return Parameter(name, "constant", declared="tk.Constant")
+    array = next((mark for mark in marks if isinstance(mark, ArrayAnnotation)), None)
+    if array is not None:
+        inner = _declared(kernel, name, typing.get_args(annotation)[0])
+        if inner.kind not in ("tensor", "partition"):
+            raise KernelArgumentError(f"{kernel}: parameter {name} has an ArrayAnnotation and is no tensor")
+        return replace(inner, array=array)
     if isinstance(annotation, DType):
-        return "scalar", None, annotation, None, f"tk.{annotation.name}"
+        return Parameter(name, "scalar", dtype=annotation, declared=f"tk.{annotation.name}")
     if annotation is int or annotation is float:
-        return "scalar", None, None, annotation, annotation.__name__
+        return Parameter(name, "scalar", number=annotation, declared=annotation.__name__)
     if annotation is bool:
-        return "scalar", None, bool_, bool, "bool"
-    if isinstance(annotation, type) and issubclass(annotation, Tensor):
-        return "tensor", annotation.rank, None, None, f"tk.{annotation.__name__}"
-    if isinstance(annotation, type) and issubclass(annotation, OwnedTile):
-        return "partition", annotation.rank, None, None, f"tk.{annotation.__name__}"
+        return Parameter(name, "scalar", dtype=bool_, number=bool, declared="bool")
+    if annotation is tuple or annotation is dict or typing.get_origin(annotation) in (tuple, dict):
+        of = "dict" if dict in (annotation, typing.get_origin(annotation)) else "tuple"
+        return Parameter(name, "group", declared=of, group=annotation)
+    if isinstance(annotation, type):
+        declared = f"tk.{annotation.__name__}"
+        if issubclass(annotation, Tensor):
+            return Parameter(name, "tensor", annotation.rank, declared=declared)
+        if issubclass(annotation, OwnedTile):
+            return Parameter(name, "partition", annotation.rank, declared=declared)
+        if issubclass(annotation, enum.Enum):
+            return Parameter(name, "constant", declared=annotation.__name__, group=annotation)
+        if issubclass(annotation, tuple) or record_fields(annotation) is not None:
+            return Parameter(name, "group", declared=annotation.__name__, group=annotation)
+    if isinstance(annotation, type) and hasattr(annotation, "__dataclass_fields__"):
+        raise KernelArgumentError(
+            f"{kernel}: parameter {name} is annotated {annotation.__name__}, which can change; mark it "
+            "@dataclass(frozen=True)"
+        )
     raise KernelArgumentError(
         f"{kernel}: parameter {name} is annotated {annotation!r}; use tk.Tensor, tk.Tile2D and their like, "
-        "tk.Constant[int], int, float, bool, or an element type such as tk.int64"
+        "tk.Constant[int], int, float, bool, an element type such as tk.int64, a tuple, a frozen dataclass or an "
+        "enumeration"
     )

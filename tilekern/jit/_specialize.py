@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,11 @@ from cuda_async import Mut, Partition, Read, Tensor
 
 from ..dtypes import DType, bfloat16, bool_, dtype_of, float64, int32, int64, uint64
 from ..errors import KernelArgumentError
-from ..frontend import ConstantSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
+from ..frontend import ConstantSpec, GroupSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
+from ..language import ArrayAnnotation
 from ._meta import Meta, MetaMut, MetaPartition
 from ._parameters import Parameter
-from ._written import Slot
+from ._written import IMPLICIT_CONSTANTS, Slot
 
 __all__ = ["as_scalar", "flat_slots", "packed", "specialize"]
 
@@ -39,13 +40,19 @@ def specialize(
 def _spec(kernel: str, parameter: Parameter, arg: object, limit: int) -> ParameterSpec:
     where = f"{kernel}: {parameter.name}"
     if parameter.kind == "constant":
-        return _constant(where, arg)
+        return _constant(where, parameter, arg)
     if isinstance(arg, _TENSORS):
+        if parameter.kind == "group":
+            raise KernelArgumentError(f"{where} is declared {parameter.declared}, got a tensor")
         if parameter.kind == "scalar":
             raise KernelArgumentError(f"{where} is declared {parameter.declared}, a number; got a tensor")
         return _tensor_argument(where, parameter, arg, limit)
     if parameter.kind in ("tensor", "partition"):
         raise KernelArgumentError(f"{where} is declared {parameter.declared}, got {_describe(arg)}")
+    if parameter.kind == "group":
+        raise KernelArgumentError(f"{where} is declared {parameter.declared}, got {_describe(arg)}")
+    if parameter.kind == "any" and isinstance(arg, IMPLICIT_CONSTANTS):
+        return ConstantSpec(arg)
     dtype = as_scalar(where, parameter, arg)[0]
     return ScalarSpec(dtype, parameter.dtype is None and type(arg) in (int, float))
 
@@ -58,7 +65,9 @@ def _describe(arg: object) -> str:
     return f"{type(arg).__name__} {arg!r}"
 
 
-def _constant(where: str, arg: object) -> ConstantSpec:
+def _constant(where: str, parameter: Parameter, arg: object) -> ConstantSpec:
+    if parameter.group is not None and not isinstance(arg, parameter.group):
+        raise KernelArgumentError(f"{where} is declared {parameter.declared}, got {_describe(arg)}")
     try:
         hash(arg)
     except TypeError:
@@ -91,13 +100,15 @@ def _tensor_argument(where: str, parameter: Parameter, arg: object, limit: int) 
     if rank == 0:
         raise KernelArgumentError(f"{where}: kernels take tensors of rank 1 and more; reshape it to (1,)")
     writable = is_partition or isinstance(arg, Mut | MetaMut)
-    spec = _tensor_spec(where, tensor, writable, limit)
+    spec = _tensor_spec(where, tensor, writable, limit, parameter.array)
     if isinstance(arg, Partition | MetaPartition):
         return PartitionSpec(spec, tuple(arg.tile_shape))
     return spec
 
 
-def _tensor_spec(where: str, tensor: Any, writable: bool, limit: int) -> TensorSpec:
+def _tensor_spec(
+    where: str, tensor: Any, writable: bool, limit: int, declared: ArrayAnnotation | None
+) -> TensorSpec:
     try:
         dtype = dtype_of(tensor.dtype)
     except TypeError as error:
@@ -111,17 +122,38 @@ def _tensor_spec(where: str, tensor: Any, writable: bool, limit: int) -> TensorS
     narrow = max(span, *shape, *map(abs, strides)) <= int32.highest
     itemsize = dtype.itemsize
     address = tensor.alignment if isinstance(tensor, Meta) else tensor._address
+    index_dtype = int32 if narrow else int64
+    static_shape: frozenset[int] = frozenset()
+    known_strides = {axis for axis, stride in enumerate(strides) if stride == 1}
+    if declared is not None:
+        static_shape = _declared_axes(where, "static_shape_dims", declared.static_shape_dims, len(shape))
+        if declared.static_stride_dims:
+            axes = _declared_axes(where, "static_stride_dims", declared.static_stride_dims, len(shape))
+            known_strides = {axis for axis in axes if strides[axis] > 0}
+        if declared.index_dtype is int32 and not narrow:
+            raise KernelArgumentError(
+                f"{where} is declared with 32-bit indices, and its shape {tensor.shape} with strides {tensor.strides} "
+                "needs 64 bits; leave index_dtype out, or say tk.int64"
+            )
+        index_dtype = declared.index_dtype or index_dtype
     return TensorSpec(
         dtype=dtype,
-        shape=(None,) * len(shape),
-        strides=tuple([1 if stride == 1 else None for stride in strides]),
+        shape=tuple([extent if axis in static_shape else None for axis, extent in enumerate(shape)]),
+        strides=tuple([stride if axis in known_strides else None for axis, stride in enumerate(strides)]),
         writable=writable,
-        index_dtype=int32 if narrow else int64,
+        index_dtype=index_dtype,
         alignment=max(itemsize, min(limit, 16 if address % 16 == 0 else address & -address)),
         shape_divisors=tuple([_divisor(extent, itemsize, limit) for extent in shape]),
         # a stride of 0 is a multiple of everything, but no stride that a tensor map of the GPU can have
         stride_divisors=tuple([_divisor(stride or 1, itemsize, limit) for stride in strides]),
     )
+
+
+def _declared_axes(where: str, what: str, axes: tuple[int, ...], rank: int) -> frozenset[int]:
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise KernelArgumentError(f"{where}: {what} names axis {axis} of a tensor with {rank} axes")
+    return frozenset([axis % rank for axis in axes])
 
 
 def _divisor(number: int, itemsize: int, limit: int) -> int:
@@ -200,7 +232,7 @@ def flat_slots(
 ) -> list[Slot]:
     """The flat arguments of a call: what belongs to its key as numbers, the others by the argument they are of."""
     slots: list[Slot] = []
-    for index, (parameter, spec, arg) in enumerate(zip(parameters, specs, args, strict=True)):
+    for index, (parameter, spec, arg) in enumerate(zip(parameters, _parts(specs), args, strict=True)):
         if isinstance(spec, ConstantSpec):
             continue
         if isinstance(spec, ScalarSpec):
@@ -209,6 +241,7 @@ def flat_slots(
             convert = None if plain else _scalar_converter(f"{kernel}: {parameter.name}", parameter)
             slots.append(Slot(argument=index, convert=convert))
             continue
+        assert not isinstance(spec, GroupSpec), "groups are taken apart"
         tensor_spec = spec.tensor if isinstance(spec, PartitionSpec) else spec
         tensor = arg if isinstance(arg, Tensor) else arg.tensor
         slots.append(Slot(argument=index))
@@ -217,6 +250,14 @@ def flat_slots(
             Slot(n) for n, known in zip(tensor.strides, tensor_spec.strides, strict=True) if known is None
         ]
     return slots
+
+
+def _parts(specs: Sequence[ParameterSpec]) -> Iterator[ParameterSpec]:
+    for spec in specs:
+        if isinstance(spec, GroupSpec):
+            yield from _parts(spec.parts)
+        else:
+            yield spec
 
 
 def _scalar_converter(where: str, parameter: Parameter) -> Callable[[Any], Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..frontend import ConstantSpec
+from ..frontend import ConstantSpec, GroupSpec
 from ._written import constant_key
 
 if TYPE_CHECKING:
@@ -57,4 +57,10 @@ class Variant:
 
 def spec_key(specs: tuple[ParameterSpec, ...]) -> object:
     """A key for specs: constants are told apart by type as well as value."""
-    return tuple([constant_key(s.value) if isinstance(s, ConstantSpec) else s for s in specs])
+    return tuple([_spec_key(spec) for spec in specs])
+
+
+def _spec_key(spec: ParameterSpec) -> object:
+    if isinstance(spec, ConstantSpec):
+        return constant_key(spec.value)
+    return (spec.cls, spec.keys, spec_key(spec.parts)) if isinstance(spec, GroupSpec) else spec

@@ -8,13 +8,17 @@ arguments over. For each key, a function is written that puts the flat arguments
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
+from types import FunctionType, NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cuda_async import Mut, Partition, Read, Tensor
 from cuda_async.errors import AliasError, LaunchError
 from cuda_async.ops._launch import check_aliases
 from cuda_async.ops._unprepared import UNPREPARED
+
+from ..dtypes import DType
 
 if TYPE_CHECKING:
     from cuda_async.ops import LoadedFunction
@@ -32,6 +36,9 @@ __all__ = [
     "write_call_path",
     "write_run",
 ]
+
+IMPLICIT_CONSTANTS = (enum.Enum, str, bytes, NoneType, FunctionType, type, DType)
+"""What can be nothing but a constant, for a parameter that is not declared."""
 
 # Any: arguments are whatever a kernel takes
 Run = Callable[..., Any]
@@ -81,7 +88,7 @@ def launch(args, ctx, grid, options):
 
 def _key_parts(a: str, cls: type, is_constant: bool) -> list[str]:
     """Expressions for what of an argument belongs to the key; its type does already."""
-    if is_constant:
+    if is_constant or issubclass(cls, IMPLICIT_CONSTANTS):
         # equal floats can differ in the sign of zero, and parts of tuples in type
         return [f"constant_key({a})" if issubclass(cls, float | complex | tuple | frozenset) else a]
     if cls is Tensor:

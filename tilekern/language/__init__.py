@@ -6,6 +6,7 @@ Python is an error. Names follow cuTile Python. One file per family.
 """
 
 from ._annotations import (
+    ArrayAnnotation,
     Constant,
     ConstantMarker,
     OwnedTile,
@@ -115,6 +116,7 @@ from ._shape import (
 )
 
 __all__ = [
+    "ArrayAnnotation",
     "Constant",
     "ConstantMarker",
     "Index",

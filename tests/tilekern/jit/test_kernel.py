@@ -131,9 +131,9 @@ def test_wrong_number_of_arguments(args, kwargs, message):
             "flag is declared bool, got int 1",
         ),
         (
-            lambda x: loose(x.partition(16), vector(), None, True, 16),
+            lambda x: loose(x.partition(16), vector(), 1j, True, 16),
             tk.KernelArgumentError,
-            "n takes tensors and numbers, got NoneType",
+            "n takes tensors and numbers, got complex 1j",
         ),
         (
             lambda x: loose(x.partition(16), vector(), 1, True, [16]),

@@ -32,7 +32,10 @@ def bid(t: Translator, axis: object) -> object:
 
 @implements(language.num_blocks)
 def num_blocks(t: Translator, axis: object) -> object:
-    return t.add(NumBlocksOp(axis=_grid_axis(t, axis), result=Value(scalar(int32)))).result
+    number = _grid_axis(t, axis)
+    if t.grid is not None:
+        return t.grid[number]
+    return t.add(NumBlocksOp(axis=number, result=Value(scalar(int32)))).result
 
 
 def _grid_axis(t: Translator, axis: object) -> int:
