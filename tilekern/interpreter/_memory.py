@@ -13,20 +13,25 @@ import numpy as np
 from ..dtypes import DType, bool_
 from ..errors import KernelIndexError
 from ..ir import (
+    AtomicReduceOp,
     IndexSpaceOp,
     JoinTokensOp,
     LoadOp,
+    LoadSparseOp,
     MakeTensorOp,
     MakeTokenOp,
     MakeViewOp,
+    Op,
+    SparseViewType,
     StoreOp,
+    StoreSparseOp,
     TensorType,
     TileType,
     ViewType,
 )
 from ._machine import Array, Frame, runs
 
-__all__ = ["TensorWindow"]
+__all__ = ["TensorWindow", "out_of_range", "places"]
 
 Access = Literal["read", "write"]
 
@@ -62,6 +67,23 @@ class TensorWindow:
     def extents(self, row: int) -> tuple[int, ...]:
         """The dimensions for a block."""
         return tuple([int(a[row % len(a)]) for a in self._shape])
+
+    def inside(self, index: list[Array]) -> Array:
+        """Which elements are in the tensor, given an array of indices per axis."""
+        found: Array = np.ones((1,) * index[0].ndim, bool)
+        for along, extent in zip(index, self._shape, strict=True):
+            extents = extent.astype(np.int64).reshape(-1, *[1] * (along.ndim - 1))
+            found = found & (along >= 0) & (along < extents)
+        return found
+
+    def addresses(self, index: list[Array]) -> Array:
+        """The addresses of elements, given an array of indices per axis."""
+        ones = [1] * (index[0].ndim - 1)
+        itemsize = 1 if self.dtype is bool_ else self.dtype.itemsize
+        found: Array = self._base.astype(np.int64).reshape(-1, *ones)
+        for along, stride in zip(index, self._strides, strict=True):
+            found = found + along.astype(np.int64) * (stride.astype(np.int64).reshape(-1, *ones) * itemsize)
+        return found
 
     def window(self, row: int, access: Access) -> Array:
         """Live memory as an array, for a block."""
@@ -108,12 +130,12 @@ def _index_space(frame: Frame, op: IndexSpaceOp) -> None:
     extents = np.array([tensor.extents(row) for row in range(len(tensor))], np.int64)
     for axis, count in enumerate(op.counts):
         assert isinstance(count.type, TileType)
-        tiles = -(-extents[:, view.order[axis]] // view.tile_shape[axis])
+        tiles = -(-extents[:, view.order[axis]] // view.starts_every[axis])
         frame[count] = tiles.astype(count.type.number.dtype)
 
 
-def _places(
-    frame: Frame, op: LoadOp | StoreOp, rows: int
+def places(
+    frame: Frame, op: LoadOp | StoreOp | AtomicReduceOp, rows: int
 ) -> list[tuple[TensorWindow, int, tuple[int, ...], tuple[int, ...]]]:
     """Per block: the tensor, the row, first element and number of elements inside along tensor axes."""
     view = op.view.type
@@ -121,31 +143,43 @@ def _places(
     tensor = frame[op.view]
     index = [frame[v] for v in op.index]
     rank = len(index)
-    places = []
+    contained = isinstance(op, LoadOp | StoreOp) and op.contained
+    found = []
     for row in range(rows):
         extents = tensor.extents(row)
         starts, counts = [0] * rank, [0] * rank
         for axis, array in enumerate(index):
             number, side = int(array[row % len(array)]), view.tile_shape[axis]
             along = view.order[axis]
-            starts[along] = number * side
+            starts[along] = number * view.starts_every[axis]
             counts[along] = min(side, extents[along] - starts[along])
-            if number < 0 or counts[along] <= 0:
-                raise _outside(op, tensor, [int(a[row % len(a)]) for a in index], extents)
-        places.append((tensor, row, tuple(starts), tuple(counts)))
-    return places
+            if number < 0 or counts[along] <= 0 or (contained and counts[along] < side):
+                raise _outside(op, tensor, [int(a[row % len(a)]) for a in index], extents, contained)
+        found.append((tensor, row, tuple(starts), tuple(counts)))
+    return found
 
 
 def _outside(
-    op: LoadOp | StoreOp, tensor: TensorWindow, index: list[int], extents: tuple[int, ...]
+    op: LoadOp | StoreOp | AtomicReduceOp,
+    tensor: TensorWindow,
+    index: list[int],
+    extents: tuple[int, ...],
+    contained: bool,
 ) -> KernelIndexError:
     view = op.view.type
     assert isinstance(view, ViewType)
-    tiles = [-(-extents[a] // side) for a, side in zip(view.order, view.tile_shape, strict=True)]
+    tiles = [-(-extents[a] // step) for a, step in zip(view.order, view.starts_every, strict=True)]
     reason = (
         f"{op.mnemonic} of tile {tuple(index)} of {tensor.name}, which has {tuple(tiles)} tiles of shape "
         f"{view.tile_shape} (its shape is {extents})"
     )
+    if contained:
+        reason += "; check_bounds=False promises that all of the tile is in it"
+    return out_of_range(op, reason)
+
+
+def out_of_range(op: Op, reason: str) -> KernelIndexError:
+    """The error for an access outside of its tensor, at the user's line."""
     return KernelIndexError(op.location.describe(reason) if op.location else reason)
 
 
@@ -164,7 +198,7 @@ def _load(frame: Frame, op: LoadOp) -> None:
         sides[along] = view.tile_shape[axis]
     result = np.empty((rows, *sides), np.uint8 if dtype is bool_ else dtype.dtype)
     whole = tuple(sides)
-    for tensor, row, starts, counts in _places(frame, op, rows):
+    for tensor, row, starts, counts in places(frame, op, rows):
         where = tuple([slice(s, s + n) for s, n in zip(starts, counts, strict=True)])
         source = tensor.window(row, "read")[where]
         if counts == whole:
@@ -185,10 +219,69 @@ def _store(frame: Frame, op: StoreOp) -> None:
     back = [view.order.index(axis) for axis in range(len(view.order))]
     tile = np.transpose(frame[op.tile], (0, *[1 + axis for axis in back]))
     rows = max(_rows_of(frame, op), len(tile))
-    for tensor, row, starts, counts in _places(frame, op, rows):
+    for tensor, row, starts, counts in places(frame, op, rows):
         where = tuple([slice(s, s + n) for s, n in zip(starts, counts, strict=True)])
         content = tile[row % len(tile)][tuple([slice(n) for n in counts])]
         tensor.window(row, "write")[where] = content
+    frame[op.result_token] = _NO_TOKEN
+
+
+# ------------------------------------------------------------------ rows picked one by one
+
+
+def _picked(
+    frame: Frame, op: LoadSparseOp | StoreSparseOp, row: int
+) -> tuple[tuple[slice | Array, ...], tuple[slice | Array, ...]]:
+    """For a block: which elements of the tensor, and where in the tile, what is in the tensor belongs."""
+    view = op.view.type
+    assert isinstance(view, SparseViewType)
+    tensor = frame[op.view]
+    extents = tensor.extents(row)
+    index = [frame[v] for v in op.index]
+    there: list[slice | Array] = []
+    here: list[slice | Array] = []
+    for axis, (array, extent, side) in enumerate(zip(index, extents, view.tile_shape, strict=True)):
+        part = array[row % len(array)]
+        if axis == view.axis:
+            good = np.flatnonzero((part >= 0) & (part < extent))
+            there.append(part[good].astype(np.int64))
+            here.append(good)
+            continue
+        start = int(part)
+        if not 0 <= start < extent:
+            raise out_of_range(
+                op,
+                f"a window along axis {axis} of {tensor.name} starts at element {start}; it has {extent}",
+            )
+        count = min(side, extent - start)
+        there.append(slice(start, start + count))
+        here.append(slice(count))
+    return tuple(there), tuple(here)
+
+
+@runs(LoadSparseOp)
+def _load_sparse(frame: Frame, op: LoadSparseOp) -> None:
+    view = op.view.type
+    assert isinstance(view, SparseViewType)
+    dtype = view.tensor.dtype
+    tensor = frame[op.view]
+    rows = max([len(tensor), *[len(frame[v]) for v in op.index]])
+    result = np.empty((rows, *view.tile_shape), np.uint8 if dtype is bool_ else dtype.dtype)
+    result[...] = _PADDING[view.padding]
+    for row in range(rows):
+        there, here = _picked(frame, op, row)
+        result[row][here] = tensor.window(row, "read")[there]
+    frame[op.result] = result != 0 if dtype is bool_ else result
+    frame[op.result_token] = _NO_TOKEN
+
+
+@runs(StoreSparseOp)
+def _store_sparse(frame: Frame, op: StoreSparseOp) -> None:
+    tensor, tile = frame[op.view], frame[op.tile]
+    rows = max([len(tensor), len(tile), *[len(frame[v]) for v in op.index]])
+    for row in range(rows):
+        there, here = _picked(frame, op, row)
+        tensor.window(row, "write")[there] = tile[row % len(tile)][here]
     frame[op.result_token] = _NO_TOKEN
 
 

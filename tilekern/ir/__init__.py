@@ -103,6 +103,7 @@ from ._reduce import (
     ReduceOp,
     ScanOp,
 )
+from ._roots import memory_roots
 from ._shape import (
     BroadcastOp,
     CatOp,
@@ -257,6 +258,7 @@ __all__ = [
     "cast_roundings",
     "format_function",
     "format_op",
+    "memory_roots",
     "parse",
     "parse_type",
     "scalar",

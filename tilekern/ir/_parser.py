@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..dtypes import DTYPES, DType
 from ..errors import ParseError
 from ._op import OPERATIONS, Block, Function, Op, Value
-from ._types import PointerType, TensorType, TileType, TokenType, Type, ViewType
+from ._types import PointerType, SparseViewType, TensorType, TileType, TokenType, Type, ViewType
 
 __all__ = ["parse", "parse_type"]
 
@@ -106,8 +106,8 @@ class _Parser:
             return TileType(element, shape)
         if word == "tensor":
             return self._tensor()
-        if word == "view":
-            return self._view()
+        if word in ("view", "sparse_view"):
+            return self._view(word)
         self._at = start
         return TileType(self._element())
 
@@ -153,7 +153,7 @@ class _Parser:
         self._expect(">")
         return TensorType(dtype, shape, tuple(strides))
 
-    def _view(self) -> ViewType:
+    def _view(self, what: str) -> ViewType | SparseViewType:
         self._expect("<")
         # the last side of the tile is followed by a comma instead of an x
         shape = [*self._known(self._dimensions()), self._integer()]
@@ -161,20 +161,18 @@ class _Parser:
         if self._word() != "tensor":
             self._fail("expected a tensor")
         tensor = self._tensor()
-        order, padding = tuple(range(len(shape))), "zero"
+        extras: dict[str, Any] = {}
+        known = ("axis", "padding") if what == "sparse_view" else ("order", "padding", "steps")
         while self._take(","):
             word = self._word()
+            if word not in known:
+                self._fail(f"expected {' or '.join(known)}")
             self._expect("=")
-            if word == "order":
-                value = self._attribute()
-                assert isinstance(value, tuple)
-                order = value
-            elif word == "padding":
-                padding = self._word()
-            else:
-                self._fail("expected order or padding")
+            extras[word] = self._word() if word == "padding" else self._attribute()
         self._expect(">")
-        return ViewType(tuple(shape), tensor, order, padding)
+        if what == "sparse_view":
+            return SparseViewType(tuple(shape), tensor, **{"axis": 0, **extras})
+        return ViewType(tuple(shape), tensor, **{"order": tuple(range(len(shape))), **extras})
 
     def _integer(self) -> int:
         text = self._match(_NUMBER)

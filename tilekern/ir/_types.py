@@ -5,6 +5,7 @@ tile<4x8xf32>               a tile in registers
 ptr<f32>, tile<8xptr<f32>>  addresses
 tensor<?x64xf32, [64, 1]>   memory with a shape and strides; `?` is known at run time only
 view<2x32, tensor<...>>     a tensor cut into tiles
+sparse_view<2x32, tensor<...>, axis=0>   a tensor of which tiles pick the rows of one axis one by one
 token                       an order between memory operations
 """
 
@@ -18,6 +19,7 @@ __all__ = [
     "MAX_TILE_ELEMENTS",
     "PADDINGS",
     "PointerType",
+    "SparseViewType",
     "TensorType",
     "TileType",
     "TokenType",
@@ -99,15 +101,22 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class ViewType:
-    """A tensor cut into equal tiles: tile k of tile axis i starts at element k * tile_shape[i].
+    """A tensor cut into equal tiles: tile k of tile axis i starts at element k * starts_every[i].
 
-    `order[i]` is the tensor axis of tile axis i. `padding` is what loads give past the edge.
+    `order[i]` is the tensor axis of tile axis i. `padding` is what loads give past the edge. `steps` are the
+    elements from one tile to the next; where there are none, the sides of the tile: tiles without gap or overlap.
     """
 
     tile_shape: tuple[int, ...]
     tensor: TensorType
     order: tuple[int, ...]
     padding: str = "zero"
+    steps: tuple[int, ...] = ()
+
+    @property
+    def starts_every(self) -> tuple[int, ...]:
+        """Elements from the start of a tile to that of the next, per tile axis."""
+        return self.steps or self.tile_shape
 
     @property
     def tile(self) -> TileType:
@@ -120,7 +129,31 @@ class ViewType:
             extras += f", order=[{', '.join(map(str, self.order))}]"
         if self.padding != "zero":
             extras += f", padding={self.padding}"
+        if self.steps:
+            extras += f", steps=[{', '.join(map(str, self.steps))}]"
         return f"view<{'x'.join(map(str, self.tile_shape))}, {self.tensor}{extras}>"
+
+
+@dataclass(frozen=True, slots=True)
+class SparseViewType:
+    """A tensor whose tiles have any rows of tensor axis `axis`, each by its number, and a window of the others.
+
+    Rows outside of the tensor, and elements past the edge of the others, are `padding` in loads.
+    """
+
+    tile_shape: tuple[int, ...]
+    tensor: TensorType
+    axis: int
+    padding: str = "zero"
+
+    @property
+    def tile(self) -> TileType:
+        """Type of the tile a load gives and a store takes."""
+        return TileType(self.tensor.dtype, self.tile_shape)
+
+    def __str__(self) -> str:
+        extra = "" if self.padding == "zero" else f", padding={self.padding}"
+        return f"sparse_view<{'x'.join(map(str, self.tile_shape))}, {self.tensor}, axis={self.axis}{extra}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +164,7 @@ class TokenType:
         return "token"
 
 
-Type = TileType | TensorType | ViewType | TokenType
+Type = TileType | TensorType | ViewType | SparseViewType | TokenType
 
 
 def scalar(dtype: DType) -> TileType:

@@ -6,5 +6,6 @@
 from . import _combine, _debug, _memory, _pointers, _reduce, _values  # noqa: F401 - importing registers handlers
 from ._lower import ENTRY_HINTS, lower
 from ._lowerer import HANDLERS
+from ._support import check_target, refusals
 
-__all__ = ["ENTRY_HINTS", "HANDLERS", "lower"]
+__all__ = ["ENTRY_HINTS", "HANDLERS", "check_target", "lower", "refusals"]
