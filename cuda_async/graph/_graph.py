@@ -98,7 +98,6 @@ class CudaGraph(Generic[T]):
     _inputs: dict[str, Tensor]
     _pending: list[DeviceOp[Any]]  # updates for the next launch
     _last: tuple[Stream, int] | None  # where the last launch was enqueued
-    _public_nodes: tuple[GraphNode, ...] | None
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("graphs are made by op.graph(), op.graph_on(stream) and CudaGraph.scope(stream)")
@@ -117,7 +116,8 @@ class CudaGraph(Generic[T]):
         self._token = Buffer(recorder.device, 0, 0, Usage())
         self._more_reads = list(recorder.root.reads)
         self._more_writes = list(recorder.root.writes)
-        self._contents = _Contents(recorder.device, recorder.held, recorder.captured)
+        held = list({id(thing): thing for thing in recorder.held}.values())
+        self._contents = _Contents(recorder.device, held, recorder.captured)
         self._inputs = dict(inputs)
         self._pending = []
         self._executable = None
@@ -130,7 +130,7 @@ class CudaGraph(Generic[T]):
         self._template = OutputTemplate(output, set(self._writes))
         for buffer in self._template.shared:
             buffer.note_shared()
-        self._public_nodes = None
+        recorder.release()
         return self
 
     def _plan(self) -> None:
@@ -180,10 +180,8 @@ class CudaGraph(Generic[T]):
     @property
     def nodes(self) -> tuple[GraphNode, ...]:
         """The nodes, each after those it depends on; those of children and conditional bodies are in theirs."""
-        if self._public_nodes is None:
-            index = {node: i for i, node in enumerate(self._nodes)}
-            self._public_nodes = tuple(GraphNode._make(self, node, index) for node in self._nodes)
-        return self._public_nodes
+        index = {node: i for i, node in enumerate(self._nodes)}
+        return tuple(GraphNode._make(self, node, index) for node in self._nodes)
 
     @property
     def inputs(self) -> dict[str, Tensor]:
@@ -406,7 +404,6 @@ class CudaGraph(Generic[T]):
         self._closed = True
         self._executable = None
         self._nodes = []
-        self._public_nodes = None
         self._uses = {}
         self._reads = self._writes = ()
         self._chunks = []

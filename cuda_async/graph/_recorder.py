@@ -29,7 +29,7 @@ from ..errors import CaptureError, ContextError
 from ..ops import ExecutionContext
 from ..scheduling import Stream
 from ._driver import RecordingDriver
-from ._memory import GraphBuffer, GraphMemory, GraphState, root_of
+from ._memory import GraphBuffer, GraphMemory, GraphState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -222,8 +222,7 @@ class Recorder:
 
     Attributes:
         nodes: of the graph itself; the bodies of conditional nodes have lists of their own.
-        uses: what each node reads and writes.
-        reads, writes: ordinary buffers that any node reads or writes.
+        uses: what each node reads and writes besides memory of this graph.
         captured: other libraries' work. inputs: tensors by name.
         children: graphs that are part of this one.
     """
@@ -241,8 +240,6 @@ class Recorder:
         self.memory = GraphMemory(home)
         self.nodes: list[Node] = []
         self.uses: dict[Node, Uses] = {}
-        self.reads: dict[Buffer, None] = {}
-        self.writes: dict[Buffer, None] = {}
         self.captured: list[GraphHandle] = []
         self.inputs: dict[str, Any] = {}  # tensors
         self.children: list[GraphState] = []
@@ -268,8 +265,8 @@ class Recorder:
         if users.writer is not None:
             lane.wait_for(users.writer)
         users.readers.add(lane)
-        lane.reads[buffer] = None
-        self.reads[root_of(buffer)] = None
+        if not self._is_own(buffer):
+            lane.reads[buffer] = None
 
     def note_write(self, stream: RecordingStream, buffer: Buffer) -> None:
         """What is recorded next writes the buffer."""
@@ -281,14 +278,17 @@ class Recorder:
             lane.wait_for(reader)
         users.writer = lane
         users.readers = set()
-        lane.writes[buffer] = None
-        self.writes[root_of(buffer)] = None
+        if not self._is_own(buffer):
+            lane.writes[buffer] = None
+
+    def _is_own(self, buffer: Buffer) -> bool:
+        """Whether it is memory of this graph: every launch uses all of that, and it may be dropped meanwhile."""
+        return isinstance(buffer, GraphBuffer) and buffer.state is self.state
 
     def _users_of(self, buffer: Buffer) -> _Users:
-        # Buffers of one graph share their chunks' usages, and are told apart here; all others share a usage if they
-        # share memory.
-        own = isinstance(buffer, GraphBuffer) and buffer.state is self.state
-        key: object = buffer if own else buffer.usage
+        # Buffers of one graph share their chunks' usages, and are told apart here: where one has the number of another
+        # that was dropped, it is ordered behind that one's users too. All others share a usage if they share memory.
+        key: object = id(buffer) if self._is_own(buffer) else buffer.usage
         users = self._users.get(key)
         if users is None:
             users = self._users[key] = _Users()
@@ -387,6 +387,21 @@ class Recorder:
     def _check_joined(self) -> None:
         assert not self._branches, "a branch was not joined"
 
+    def release(self) -> None:
+        """Let go of all that is heavy: lanes and streams refer to each other, so this object may live on."""
+        self.memory = GraphMemory(self.home)
+        self.nodes = []
+        self.uses = {}
+        self.captured = []
+        self.inputs = {}
+        self.children = []
+        self.held = []
+        self._users = {}
+        for lane in self._lanes:
+            lane.stream._retained = []
+            lane.reads = {}
+            lane.writes = {}
+
     def discard(self) -> None:
         """The recording failed: nothing of it is used."""
         self.state.failed = True
@@ -397,7 +412,7 @@ class Recorder:
             except (CaptureError, ContextError):  # the error that led here is the one to report
                 pass
         self.device._dropped_graphs.extend(self.captured)
-        self.captured.clear()
+        self.release()
 
     # -- going back, where one operation of several failed
 
