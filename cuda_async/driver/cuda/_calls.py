@@ -111,6 +111,8 @@ class DriverCalls:
         """Raise what a failed call means."""
         if os.getpid() != self._process:
             raise ContextError(FORKED)
+        if self._reason is not None:  # closed, or lost, by another thread meanwhile
+            raise self._reason()
         error = driver_error(self._api, call, code)
         if error.code in STICKY:
             self._lose(error)

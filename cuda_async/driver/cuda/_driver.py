@@ -71,17 +71,17 @@ class CudaDriver(GraphCalls):
         self._call("cuCtxSynchronize")
 
     def close(self) -> None:
-        """Give the pool back and refuse every later call. Never raises, and never waits for kernels."""
+        """Give cached memory back and refuse every later call. Never raises, and never waits for kernels.
+
+        The pool stays: another thread may be inside of a call that uses it.
+        """
         with _registry_lock:
             if _registry.get(self.ordinal) is self:
                 del _registry[self.ordinal]
         if not self.is_usable:
             return
-        pool = self._pool
-        try:
-            self._call("cuMemPoolDestroy", pool)
-        except Exception:  # at interpreter exit anything may be gone already, and nobody can act on it
-            pass
+        with contextlib.suppress(Exception):  # at interpreter exit anything may be gone already
+            self.pool_trim(0)
         self._become_unusable(
             lambda: ClosedError(f"the driver of {self.label} is closed; open the device again")
         )

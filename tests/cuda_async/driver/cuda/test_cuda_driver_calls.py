@@ -241,7 +241,7 @@ def test_losing_races_keep_one_cause(api, driver):
 def test_closed_driver_says_so(api, driver):
     driver.close()
     driver.close()
-    assert len(api.named("cuMemPoolDestroy")) == 1
+    assert len(api.named("cuMemPoolTrimTo")) == 1
     with pytest.raises(ClosedError, match="cuda:0 is closed"):
         driver.bind()
 
@@ -250,7 +250,7 @@ def test_close_never_raises(api, driver):
     def broken(*_):
         raise RuntimeError("the interpreter is shutting down")
 
-    api.answers["cuMemPoolDestroy"] = broken
+    api.answers["cuMemPoolTrimTo"] = broken
     driver.close()
     assert not driver.is_usable
 
@@ -345,6 +345,35 @@ def test_pinned_memory_is_portable(api, driver):
     api.fail("cuMemHostAlloc", 2, 1)
     with pytest.raises(OutOfMemoryError, match="page-lock"):
         driver.pinned_alloc(4096)
+
+
+def test_call_that_fails_because_of_a_close_says_closed(api, driver):
+    """Another thread may close the driver between a call's start and its failure."""
+
+    def closed_meanwhile(*_):
+        driver.close()
+        return 1, 0
+
+    api.answers["cuStreamCreateWithPriority"] = closed_meanwhile
+    with pytest.raises(ClosedError, match="cuda:0 is closed"):
+        driver.stream_create()
+
+
+def test_large_pinned_memory_is_made_page_by_page(api, driver):
+    """`cuMemHostAlloc` of it would hold the process's memory map for 100 ms."""
+    address = driver.pinned_alloc(16 << 20)
+    assert api.named("cuMemHostAlloc") == []
+    assert api.named("cuMemHostRegister") == [(address, 16 << 20, 1)]
+    memory = (ctypes.c_ubyte * (16 << 20)).from_address(address)
+    assert address % 4096 == memory[0] == memory[-1] == 0
+    driver.pinned_free(address)
+    assert api.named("cuMemHostUnregister") == [(address,)]
+    assert api.named("cuMemFreeHost") == []
+    api.fail("cuMemHostRegister", 1)
+    other = driver.pinned_alloc(16 << 20)
+    assert api.named("cuMemHostAlloc") == [(16 << 20, 1)]
+    driver.pinned_free(other)
+    assert api.named("cuMemFreeHost") == [(other,)]
 
 
 @pytest.mark.parametrize(
