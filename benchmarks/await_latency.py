@@ -1,7 +1,8 @@
 """What it costs to await one small kernel, beside a C program's launch and stream synchronization.
 
 The operation is made inside the timed region. The C program (launch_overhead.c) measures two ways of
-waiting: `cuStreamSynchronize`, which the ratio refers to, and recording and polling an event.
+waiting: `cuStreamSynchronize`, which the ratio refers to, and recording and polling an event. All of it runs on one
+core, the quietest (`--any-core` lets it wander).
 
     python benchmarks/await_latency.py [--repetitions 2000] [--out FILE.json]
     python benchmarks/await_latency.py --device host:0
@@ -15,7 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _axpy import Axpy
-from _harness import Quantiles, Unavailable, machine, print_table, run_c_program, write_results
+from _harness import (
+    Quantiles,
+    Unavailable,
+    machine,
+    pin_to_quiet_core,
+    print_table,
+    run_c_program,
+    write_results,
+)
 
 import cuda_async as ca
 
@@ -28,9 +37,11 @@ def main() -> int:
     parser.add_argument("--device", default=None, help="cuda:0 (default where there is one) or host:0")
     parser.add_argument("--repetitions", type=int, default=2000, help="rounds of which the median is taken")
     parser.add_argument("--out", type=Path, default=None, help="write the numbers here as JSON")
+    parser.add_argument("--any-core", action="store_true", help="do not stay on one quiet core")
     options = parser.parse_args()
     repetitions = options.repetitions
     device = options.device or str(ca.current_device())
+    core = pin_to_quiet_core() if device.startswith("cuda") and not options.any_core else None
 
     results: dict[str, Quantiles | str] = {}
 
@@ -70,7 +81,9 @@ def main() -> int:
         ("us", "median", "p10", "p90", "ratio to C"),
         rows,
     )
-    write_results(options.out, {"machine": about, "repetitions": repetitions, "results": results})
+    write_results(
+        options.out, {"machine": about, "core": core, "repetitions": repetitions, "results": results}
+    )
     return 0
 
 

@@ -8,7 +8,7 @@ operations, checking, enqueueing, waiting. The C program (launch_overhead.c) doe
     python benchmarks/launch_overhead.py [--launches 100] [--repetitions 300] [--out FILE.json]
     python benchmarks/launch_overhead.py --device host:0      # only ours: the simulated device
 
-Rows of libraries that are not installed say so.
+Everything runs on one core, the quietest (`--any-core` lets it wander). Rows of libraries that are not installed say so.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from _harness import (
     Unavailable,
     machine,
     measure,
+    pin_to_quiet_core,
     print_table,
     run_c_program,
     write_results,
@@ -160,10 +161,12 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=300, help="chains timed of each, in all")
     parser.add_argument("--rounds", type=int, default=5, help="turns that the repetitions are split into")
     parser.add_argument("--out", type=Path, default=None, help="write the numbers here as JSON")
+    parser.add_argument("--any-core", action="store_true", help="do not stay on one quiet core")
     options = parser.parse_args()
     launches, repetitions = options.launches, options.repetitions
     device = options.device or str(ca.current_device())
     on_gpu = device.startswith("cuda")
+    core = pin_to_quiet_core() if on_gpu and not options.any_core else None
 
     rounds = max(1, min(options.rounds, repetitions // 10))
     share = repetitions // rounds
@@ -215,7 +218,14 @@ def main() -> int:
     )
     write_results(
         options.out,
-        {"machine": about, "launches": launches, "repetitions": share, "rounds": rounds, "results": summary},
+        {
+            "machine": about,
+            "core": core,
+            "launches": launches,
+            "repetitions": share,
+            "rounds": rounds,
+            "results": summary,
+        },
     )
     return 0
 
