@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from ..driver import ChildNode, ConditionalNode, KernelNode, Node
 from ..errors import ClosedError, ContextError
 from ..memory import Buffer, Tensor, Usage
-from ..ops import DeviceOp, collect, fill, memcpy
+from ..ops import DeviceOp, collect, fill, memcpy, zip_ops
 from ..ops._unprepared import UNPREPARED
 from ..scheduling import order_read, order_write, wait_for_submission
 from ._memory import root_of
@@ -248,7 +248,7 @@ class CudaGraph(Generic[T]):
         self._check_open()
         if not isinstance(op, DeviceOp):
             raise TypeError(f"update() takes a DeviceOp, got {type(op).__name__}")
-        self._pending.append(op._take())
+        self._pending.append(zip_ops(op))  # consumes it
 
     def take_output(self) -> T:
         """The output of the last launch; before the first one, of that.

@@ -416,19 +416,21 @@ class Recorder:
 
     # -- going back, where one operation of several failed
 
-    def mark(self) -> tuple[int, list[Node], list[Node]]:
+    def mark(self) -> tuple[int, int, list[Node], list[Node]]:
         """Where the recording is."""
-        return len(self.nodes), list(self.root.tail), list(self.root.extra)
+        return len(self.nodes), len(self._lanes), list(self.root.tail), list(self.root.extra)
 
-    def back_to(self, mark: tuple[int, list[Node], list[Node]]) -> None:
-        """Forget what was recorded since `mark`. What it used still counts as used."""
-        count, self.root.tail, self.root.extra = mark
+    def back_to(self, mark: tuple[int, int, list[Node], list[Node]]) -> None:
+        """Forget what was recorded since `mark`; no branch is open then. What it used still counts as used."""
+        count, lanes, self.root.tail, self.root.extra = mark
         for node in self.nodes[count:]:
             self.uses.pop(node, None)
         del self.nodes[count:]
         self.root.reads.clear()
         self.root.writes.clear()
-        for lane in self._lanes[1:]:
+        for lane in self._lanes[lanes:]:
             lane.end_foreign(keep=False)
+            lane.tail = []  # whoever waits for it waits for nothing
+            lane.extra = []
         self.root.end_foreign(keep=False)
         self._branches = 0

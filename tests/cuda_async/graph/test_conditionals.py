@@ -1,0 +1,95 @@
+"""Conditional nodes, and what the same operations do outside of a graph."""
+
+from __future__ import annotations
+
+import pytest
+
+import cuda_async as ca
+from cuda_async.errors import CaptureError
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "int64", "uint16"])
+async def test_if_else_decides_on_the_device(device, kernels, dtype):
+    x = await ca.ones(8)
+    flag = await ca.zeros(1, dtype)
+    graph = await ca.if_else(
+        flag, lambda: kernels.scale(x, 1.0, 10.0), lambda: kernels.scale(x, 1.0, 100.0)
+    ).graph(inputs={"flag": flag})
+    assert [node.kind for node in graph.nodes] == ["if"]
+    await graph.launch()
+    assert (await x.to_host())[0] == 101.0
+    await graph.replay(flag=1)
+    assert (await x.to_host())[0] == 111.0
+
+
+async def test_if_without_else(device, kernels):
+    x, flag = await ca.zip(ca.ones(8), ca.zeros((), "int32"))
+    graph = await ca.if_else(flag, lambda: kernels.scale(x, 5.0, 0.0)).graph()
+    await graph.launch()
+    assert (await x.to_host())[0] == 1.0
+    await ca.fill(flag, -3)
+    await graph.launch()
+    assert (await x.to_host())[0] == 5.0
+
+
+async def test_while_loop_runs_until_zero(device, kernels):
+    x, n = await ca.zip(ca.ones(8), ca.zeros(1, "int32"))
+    body = kernels.scale(x, 2.0, 0.0).then(lambda _: kernels.count_down.launch(1, 1, ca.mut(n)))
+    graph = await ca.while_loop(n, lambda: body).graph(inputs={"n": n})
+    for turns in (0, 1, 5):
+        await ca.fill(x, 1.0)
+        await graph.replay(n=turns)
+        assert (await x.to_host())[0] == 2.0**turns
+        assert (await n.to_host())[0] == 0
+
+
+async def test_bodies_may_allocate_and_nest(device, kernels):
+    x, n, flag = await ca.zip(ca.ones(8), ca.full(1, 3, "int32"), ca.ones(1, "int32"))
+
+    def body():
+        step = kernels.scaled(x, 1.0, 1.0).then(lambda y: ca.memcpy(x, y))
+        chosen = step.then(lambda _: ca.if_else(flag, lambda: kernels.scale(x, 2.0, 0.0)))
+        return chosen.then(lambda _: kernels.count_down.launch(1, 1, ca.mut(n)))
+
+    graph = await ca.while_loop(n, body).then(lambda _: kernels.scaled(x, 1.0, 0.5)).graph()
+    assert (await graph.launch().to_host())[0] == 22.5  # 1 -> 4 -> 10 -> 22
+
+
+async def test_outside_of_a_graph(device, kernels):
+    x, n, flag = await ca.zip(ca.ones(8), ca.full(1, 3, "int32"), ca.zeros(1, "int32"))
+    await ca.if_else(flag, lambda: kernels.scale(x, 9.0, 0.0), lambda: kernels.scale(x, 1.0, 1.0))
+    assert (await x.to_host())[0] == 2.0
+    await ca.if_else(flag, lambda: kernels.scale(x, 9.0, 0.0))
+    await ca.while_loop(
+        n, lambda: kernels.scale(x, 2.0, 0.0).then(lambda _: kernels.count_down.launch(1, 1, ca.mut(n)))
+    )
+    assert (await x.to_host())[0] == 16.0
+
+
+async def test_body_waits_for_another_branch_through_its_node(device, kernels):
+    x, y, flag = await ca.zip(ca.ones(8), ca.zeros(8), ca.ones(1, "int32"))
+    to_y = kernels.affine_to.launch(1, 8, ca.mut(y), ca.read(x), 8, 3.0, 0.0)
+    op = ca.parallel(kernels.scale(x, 2.0, 0.0), ca.if_else(flag, lambda: to_y))
+    graph = await op.graph()
+    assert [(node.kind, node.depends_on) for node in graph.nodes] == [("kernel", ()), ("if", (0,))]
+    await graph.launch()
+    assert (await y.to_host())[0] == 6.0
+
+
+async def test_what_cannot_decide_is_refused(device, kernels):
+    with pytest.raises(TypeError, match="one bool or integer"):
+        ca.if_else(await ca.ones(1), lambda: ca.ones(1))
+    with pytest.raises(TypeError, match="one bool or integer"):
+        ca.while_loop(await ca.ones(2, "int32"), lambda: ca.ones(1))
+    with pytest.raises(TypeError, match="functions that return operations"):
+        ca.if_else(await ca.ones(1, "int32"), ca.ones(1))
+    with pytest.raises(TypeError, match="returns a DeviceOp, got int"):
+        await ca.if_else(await ca.ones(1, "int32"), lambda: 5).graph()
+
+
+async def test_failing_body_fails_the_capture(device, kernels):
+    flag = await ca.ones(1, "int32")
+    with pytest.raises(CaptureError, match="to_host"):
+        await ca.if_else(flag, lambda: ca.ones(3).to_host()).graph()

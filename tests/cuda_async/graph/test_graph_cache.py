@@ -1,0 +1,88 @@
+"""One graph per bucket."""
+
+from __future__ import annotations
+
+import anyio
+import numpy as np
+import pytest
+
+import cuda_async as ca
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_sizes_share_a_buckets_graph(device, kernels):
+    built = []
+
+    def build(size):
+        built.append(size)
+        return ca.graph_input("x", (size,)).then(lambda x: kernels.scaled(x, 2.0, 1.0))
+
+    cache = ca.GraphCache(build, buckets=(4, 1, 8))
+    assert [cache.bucket(n) for n in (1, 2, 4, 5)] == [1, 4, 4, 8]
+    for n in (3, 4, 2, 7):
+        graph = await cache.get(n)
+        x = np.zeros(cache.bucket(n), "f4")
+        x[:n] = np.arange(n)
+        assert (await graph.replay(x=x).to_host())[:n].tolist() == [2.0 * i + 1 for i in range(n)]
+    assert built == [4, 8]
+    with pytest.raises(ValueError, match="beyond the largest bucket, 8"):
+        cache.get(9)
+
+
+async def test_waiters_share_one_capture(device):
+    built = []
+    graphs = []
+    cache = ca.GraphCache(lambda key: built.append(key) or ca.ones(key))
+
+    async def ask():
+        graphs.append(await cache.get((2, 3)))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(ask)
+    assert built == [(2, 3)]
+    assert len(set(map(id, graphs))) == 1
+    assert (2, 3) in cache
+
+
+async def test_failed_capture_is_tried_anew(device):
+    attempts = []
+
+    def build(key):
+        attempts.append(key)
+        return ca.ones(key).then(lambda t: ca.value(t) if len(attempts) > 1 else 1 / 0)
+
+    cache = ca.GraphCache(build)
+    with pytest.raises(ZeroDivisionError):
+        await cache.get(3)
+    assert (await (await cache.get(3)).launch().to_host()).tolist() == [1.0] * 3
+    assert attempts == [3, 3]
+
+
+async def test_least_recently_used_graph_goes(device):
+    cache = ca.GraphCache(ca.ones, max_graphs=2)
+    one = await cache.get(1)
+    await cache.get(2)
+    await cache.get(1)
+    await cache.get(3)
+    assert [n in cache for n in (1, 2, 3)] == [True, False, True]
+    cache.clear()
+    assert len(cache) == 0
+    assert (await one.launch().to_host()).tolist() == [1.0]
+
+
+async def test_build_may_name_inputs(device, kernels):
+    x = await ca.ones(8)
+    cache = ca.GraphCache(lambda a: kernels.scaled(x, a, 0.0).graph(inputs={"x": x}))
+    graph = await cache.get(3.0)
+    assert (await graph.replay(x=2.0).to_host())[0] == 6.0
+
+
+def test_wrong_builders_are_refused(device):
+    with pytest.raises(TypeError, match="expected a DeviceOp"):
+        ca.GraphCache(lambda key: key).get(3)
+    with pytest.raises(ValueError, match="at least 1"):
+        ca.GraphCache(ca.ones, max_graphs=0)
+    with pytest.raises(ValueError, match="buckets is empty"):
+        ca.GraphCache(ca.ones, buckets=())

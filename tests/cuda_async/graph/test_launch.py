@@ -1,0 +1,341 @@
+"""Launching graphs: outputs and their generations, inputs, order with other work, parts of other graphs, closing."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import cuda_async as ca
+from cuda_async.errors import ClosedError, StaleOutputError
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_output_is_good_until_the_next_launch(device, kernels):
+    x = await ca.ones(8)
+    graph = await kernels.scaled(x, 2.0, 1.0).graph()
+    first = await graph.launch()
+    view = first[2:4].reshape(2, 1)
+    assert (await view.to_host()).tolist() == [[3.0], [3.0]]
+    second = await graph.launch()
+    for stale in (first, view):
+        with pytest.raises(StaleOutputError, match="stale: it is of launch 1"):
+            await stale.to_host()
+    assert (await second.to_host())[0] == 3.0
+
+
+async def test_output_is_empty_before_the_first_launch(device, kernels):
+    x = await ca.ones(8)
+    graph = await kernels.scaled(x, 2.0, 1.0).graph()
+    output = graph.take_output()
+    with pytest.raises(StaleOutputError, match="empty"):
+        await kernels.scale(output, 1.0, 1.0)
+    await graph.launch()
+    assert (await output.to_host())[0] == 3.0
+    await graph.launch()
+    with pytest.raises(StaleOutputError, match="stale"):
+        ca.from_dlpack(output)
+    assert (await graph.take_output().to_host())[0] == 3.0
+
+
+async def test_read_that_was_enqueued_before_the_next_launch_is_right(device, kernels):
+    """The next launch waits for it, on the device."""
+    x = await ca.ones(8)
+    graph = await kernels.scaled(x, 2.0, 0.0).graph(inputs={"x": x})
+    streams = [ca.SingleStream(device.create_stream()) for _ in range(2)]
+    futures = [graph.replay(x=float(i)).to_host().start(streams[i % 2]) for i in range(10)]
+    for i, future in enumerate(futures):
+        assert (await future).tolist() == [2.0 * i] * 8
+
+
+class Pair(NamedTuple):
+    tensor: object
+    number: int
+
+
+@dataclass(frozen=True)
+class Result:
+    tensors: dict
+    label: str
+
+
+async def test_structure_of_the_output_is_kept(device, kernels):
+    x, weights = await ca.zip(ca.ones(8), ca.full(8, 4.0))
+
+    def pack(y):
+        return Result({"pair": Pair(y, 5), "list": [y[:4], weights], "tile": y.partition(4)}, "mine")
+
+    graph = await kernels.scaled(x, 2.0, 0.0).map(pack).graph()
+    result = await graph.launch()
+    assert type(result) is Result
+    assert (result.label, result.tensors["pair"].number) == ("mine", 5)
+    assert result.tensors["list"][1] is weights
+    assert result.tensors["tile"].tile_shape == (4,)
+    assert result.tensors["list"][0]._buffer is result.tensors["pair"].tensor._buffer
+    await graph.launch()
+    for stale in (
+        result.tensors["pair"].tensor,
+        result.tensors["list"][0],
+        result.tensors["tile"].unpartition(),
+    ):
+        with pytest.raises(StaleOutputError):
+            await stale.to_host()
+    assert (await weights.to_host())[0] == 4.0
+
+
+async def test_output_that_is_the_callers_tensor(device, kernels):
+    """It comes back under a second name; the two are known to be the same memory."""
+    x = await ca.ones(8)
+    graph = await kernels.scale(x, 2.0, 0.0).graph()
+    out = await graph.launch()
+    with pytest.raises(ca.AliasError):
+        await kernels.affine_to.launch(1, 8, ca.mut(x), ca.read(out), 8, 1.0, 0.0)
+    await kernels.scale(x, 1.0, 1.0)
+    assert (await out.to_host())[0] == 3.0
+    await graph.launch()
+    with pytest.raises(StaleOutputError):
+        await out.to_host()
+    assert (await x.to_host())[0] == 6.0
+
+
+async def test_inputs_by_name(device, kernels):
+    x, bias, y = await ca.zip(ca.ones(4), ca.zeros(4), ca.empty(4))
+    op = kernels.add_to.launch(1, 4, ca.mut(y), ca.read(x), ca.read(bias), 4)
+    graph = await op.first().graph(inputs={"x": x, "bias": bias})
+    assert (await graph.replay(x=np.arange(4, dtype="f4"), bias=10).to_host()).tolist() == [10, 11, 12, 13]
+    assert (await graph.replay(x=await ca.ones(4)).to_host()).tolist() == [11] * 4
+    assert (await graph.replay(bias=ca.full(4, 2.5)).to_host()).tolist() == [3.5] * 4
+    with pytest.raises(TypeError, match="no input 'z'; its inputs: x, bias"):
+        graph.replay(z=1)
+    with pytest.raises(ValueError, match="shape"):
+        graph.replay(x=np.zeros(5, "f4"))
+    assert (await graph.launch().to_host()).tolist() == [3.5] * 4
+
+
+async def test_input_that_belongs_to_the_graph(device, kernels):
+    graph = await ca.graph_input("x", (8,)).then(lambda x: kernels.scaled(x, 3.0, 0.0)).graph()
+    assert (await graph.replay(x=np.full(8, 2.0, "f4")).to_host())[0] == 6.0
+    assert (await graph.replay(x=5).to_host())[0] == 15.0
+    await ca.fill(graph.inputs["x"], 1.0)
+    assert (await graph.launch().to_host())[0] == 3.0
+
+
+async def test_graph_input_outside_of_a_capture_is_refused(device):
+    with pytest.raises(ca.CaptureError, match="captured"):
+        await ca.graph_input("x", (8,))
+
+
+async def test_updates_run_before_the_next_launch(device, kernels):
+    x = await ca.ones(8)
+    graph = await kernels.scaled(x, 2.0, 0.0).graph()
+    graph.update(ca.memcpy(x, np.full(8, 5.0, "f4")))
+    graph.update(kernels.scale(x, 1.0, 1.0))
+    assert (await x.to_host())[0] == 1.0
+    assert (await graph.launch().to_host())[0] == 12.0
+    assert (await graph.launch().to_host())[0] == 12.0
+    with pytest.raises(TypeError, match="DeviceOp"):
+        graph.update(5)
+
+
+async def test_failing_update_is_the_launch_s_error(device, kernels):
+    x = await ca.ones(8)
+    graph = await kernels.scaled(x, 2.0, 0.0).graph()
+    graph.update(ca.value(1).then(lambda _: 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        await graph.launch()
+    assert (await graph.launch().to_host())[0] == 2.0
+
+
+async def test_launches_compose(device, kernels):
+    x = await ca.ones(8)
+    graph = await kernels.scaled(x, 2.0, 0.0).graph()
+    op = graph.launch().then(lambda t: kernels.scaled(t, 1.0, 1.0))
+    a, b = await ca.zip(op, graph.launch())
+    assert ((await a.to_host())[0], (await b.to_host())[0]) == (3.0, 2.0)
+
+
+def test_two_launches_in_flight_are_ordered(stepped, kernels):
+    """The second, on another stream, waits for an event behind the first, even where they share no tensor."""
+    streams = [stepped.create_stream() for _ in range(2)]
+    future = ca.ones(8).start(ca.SingleStream(streams[0]))
+    stepped.driver.advance_all()
+    x = future.result()
+    kernels.affine_to.load(stepped)
+    graph = kernels.scaled(x, 2.0, 0.0).graph_on(streams[0]).sync()
+    stepped.driver.advance_all()
+    first = graph.launch().start(ca.SingleStream(streams[0]))
+    second = graph.launch().start(ca.SingleStream(streams[1]))
+    assert stepped.driver.is_blocked(streams[1].handle)
+    stepped.driver.advance_all()
+    assert first.done
+    assert second.done
+
+
+def test_launch_is_ordered_with_work_outside(stepped, kernels):
+    """Before it, a write of what it reads; after it, a read of what it writes; each on a stream of its own."""
+    streams = [stepped.create_stream() for _ in range(3)]
+    policies = [ca.SingleStream(s) for s in streams]
+    future = ca.zip(ca.ones(8), ca.zeros(8)).start(policies[0])
+    stepped.driver.advance_all()
+    x, y = future.result()
+    for name in ("affine", "affine_to"):
+        getattr(kernels, name).load(stepped)
+    launch = kernels.affine_to.launch(1, 8, ca.mut(y), ca.read(x), 8, 2.0, 0.0)
+    graph = launch.graph_on(streams[1]).sync()
+    stepped.driver.advance_all()
+    kernels.scale(x, 5.0, 0.0).start(policies[0])
+    graph.launch().start(policies[1])
+    assert stepped.driver.is_blocked(streams[1].handle)
+    after = kernels.scale(y, 1.0, 1.0).start(policies[2])
+    assert stepped.driver.is_blocked(streams[2].handle)
+    stepped.driver.advance_all()
+    assert after.done
+
+
+async def test_graph_inside_a_graph(device, kernels):
+    x = await ca.ones(8)
+    inner = await kernels.scaled(x, 2.0, 0.0).graph()
+    outer = await inner.launch().then(lambda y: kernels.scaled(y, 1.0, 1.0)).graph()
+    assert [node.kind for node in outer.nodes] == ["graph", "kernel"]
+    alone = await inner.launch()
+    out = await outer.launch()
+    assert (await out.to_host())[0] == 3.0
+    with pytest.raises(StaleOutputError):
+        await alone.to_host()
+    del inner
+    gc.collect()
+    await ca.fill(x, 4.0)
+    assert (await outer.launch().to_host())[0] == 9.0
+
+
+async def test_output_over_a_childs_memory_is_stale_after_its_launch(device, kernels):
+    x = await ca.ones(8)
+    inner = await kernels.scaled(x, 2.0, 0.0).graph()
+    outer = await inner.launch().graph()
+    out = await outer.launch()
+    assert (await out.to_host())[0] == 2.0
+    await inner.launch()
+    with pytest.raises(StaleOutputError):
+        await out.to_host()
+
+
+async def test_replay_inside_a_capture(device, kernels):
+    inner = await ca.graph_input("x", (8,)).then(lambda x: kernels.scaled(x, 2.0, 0.0)).graph()
+    source = await ca.full(8, 3.0)
+    outer = await inner.replay(x=source).then(lambda y: kernels.scaled(y, 1.0, 1.0)).graph()
+    assert (await outer.launch().to_host())[0] == 7.0
+    await ca.fill(source, 10.0)
+    assert (await outer.launch().to_host())[0] == 21.0
+
+
+async def test_output_may_be_an_operand_of_another_graph(device, kernels):
+    x = await ca.ones(8)
+    first = await kernels.scaled(x, 2.0, 0.0).graph()
+    mid = await first.launch()
+    second = await kernels.scaled(mid, 1.0, 1.0).graph()
+    del mid
+    await ca.fill(x, 10.0)
+    await first.launch()
+    assert (await second.launch().to_host())[0] == 21.0
+
+
+async def test_kept_output_outlives_the_graph(device, kernels):
+    x = await ca.ones(8)
+    async with await kernels.scaled(x, 2.0, 0.0).graph() as graph:
+        out = await graph.launch()
+    assert graph.is_closed
+    del graph
+    gc.collect()
+    assert (await out.to_host())[0] == 2.0
+
+
+async def test_closed_graph_says_so(device, kernels):
+    x = await ca.ones(8)
+    graph = await kernels.scaled(x, 2.0, 0.0).graph()
+    op = graph.launch()
+    await graph.launch()
+    await graph.aclose()
+    await graph.aclose()
+    for use in (graph.launch, graph.take_output, graph.replay):
+        with pytest.raises(ClosedError, match="graph is closed"):
+            use()
+    with pytest.raises(ClosedError, match="graph is closed"):
+        await op
+
+
+async def test_closing_gives_memory_back(device, kernels):
+    await ca.drain()
+    gc.collect()
+    before = device.memory_stats().used_bytes
+    graph = await ca.zeros(1 << 16).graph()
+    assert device.memory_stats().used_bytes >= before + (4 << 16)
+    await graph.launch()
+    graph.close()
+    gc.collect()
+    assert device.memory_stats().used_bytes == before
+
+
+async def test_dropped_graph_gives_memory_back(device, kernels):
+    await ca.drain()
+    gc.collect()
+    before = device.memory_stats().used_bytes
+    gc.disable()
+    try:
+        graph = await ca.zeros(1 << 16).then(lambda t: kernels.scaled(t[:8], 1.0, 0.0)).graph()
+        await graph.launch()
+        del graph
+        assert device.memory_stats().used_bytes == before
+    finally:
+        gc.enable()
+
+
+async def test_memory_limit_holds_for_graphs(device):
+    await ca.drain()
+    device.memory_limit = device.memory_stats().used_bytes + 1000
+    try:
+        with pytest.raises(ca.OutOfMemoryError):
+            await ca.zeros(1 << 16).graph()
+    finally:
+        device.memory_limit = None
+
+
+async def test_launches_from_threads(device, kernels):
+    x = await ca.ones(8)
+    graph = await kernels.scale(x, 1.0, 1.0).graph()
+
+    def launch():
+        for _ in range(20):
+            graph.launch().sync()
+
+    threads = [threading.Thread(target=launch) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (await x.to_host()).tolist() == [81.0] * 8
+    assert graph.launches == 80
+
+
+async def test_fault_in_a_launch_is_the_launch_s_error(host, kernels):
+    """On the host device, which goes on; it names the kernel."""
+    x = await ca.ones(8)
+    graph = await kernels.scale(x, 1.0, 1.0).then(lambda _: kernels.wild_write.launch(1, 1, 64)).graph()
+    with pytest.raises(ca.errors.MemoryFault, match="wild_write"):
+        await graph.launch()
+    assert (await x.to_host())[0] == 2.0
+    assert (await kernels.scaled(x, 1.0, 0.0).to_host())[0] == 2.0
+
+
+async def test_foreign_call_on_the_host_device(host, kernels):
+    x = await ca.ones(8)
+    calls = []
+    graph = await ca.foreign(lambda stream: calls.append(1), reads=[x]).graph()
+    assert calls == []
+    await graph.launch()
+    await graph.launch()
+    assert calls == [1, 1]

@@ -1,0 +1,111 @@
+"""Changing nodes of a graph that is there already."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import cuda_async as ca
+from cuda_async.errors import CaptureError
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_scalar_argument(device, kernels):
+    x = await ca.ones(8)
+    graph = await kernels.scaled(x, 2.0, 0.0).graph()
+    assert (await graph.launch().to_host())[0] == 2.0
+    (node,) = graph.nodes
+    assert (node.name, node.kind, node.depends_on) == ("affine_to", "kernel", ())
+    node.set_arguments({3: 5.0, 4: np.float32(1.0)})
+    assert (await graph.launch().to_host())[0] == 6.0
+
+
+async def test_launch_in_flight_keeps_the_old_arguments(stepped, kernels):
+    stream = stepped.create_stream()
+    future = ca.ones(8).start(ca.SingleStream(stream))
+    stepped.driver.advance_all()
+    x = future.result()
+    kernels.affine.load(stepped)
+    graph = kernels.scale(x, 2.0, 0.0).graph_on(stream).sync()
+    graph.launch().start(ca.SingleStream(stream))
+    graph.nodes[0].set_arguments({2: 10.0})
+    graph.launch().start(ca.SingleStream(stream))
+    stepped.driver.advance_all()
+    data = stepped.driver.memory.view(x._address, 4).view("f4")
+    assert data[0] == 20.0
+
+
+async def test_tensor_argument_is_ordered_and_kept(device, kernels):
+    x, y = await ca.zip(ca.ones(8), ca.full(8, 7.0))
+    graph = await kernels.scaled(x, 2.0, 0.0).graph()
+    graph.nodes[0].set_arguments({1: ca.read(y)})
+    old = x._buffer
+    assert old not in graph._reads
+    assert y._buffer in graph._reads
+    del x, y, old
+    gc.collect()
+    assert (await graph.launch().to_host())[0] == 14.0
+
+
+async def test_bad_arguments_change_nothing(device, kernels):
+    x = await ca.ones(8)
+    graph = await kernels.scaled(x, 2.0, 0.0).graph()
+    node = graph.nodes[0]
+    with pytest.raises(IndexError, match="5 parameters"):
+        node.set_arguments({5: 1})
+    with pytest.raises(TypeError, match="read\\(tensor\\) or mut"):
+        node.set_arguments({3: 9.0, 1: x})
+    with pytest.raises(OverflowError, match="argument 2"):
+        node.set_arguments({2: 1 << 40})
+    assert (await graph.launch().to_host())[0] == 2.0
+
+
+async def test_another_grid(device, kernels):
+    x = await ca.ones(64)
+    graph = await kernels.affine.launch(1, 32, ca.mut(x), 64, 2.0, 0.0).graph()
+    await graph.launch()
+    graph.nodes[0].set_launch(grid=2)
+    await graph.launch()
+    assert (await x.to_host())[[0, 31, 32, 63]].tolist() == [4.0, 4.0, 2.0, 2.0]
+    with pytest.raises(CaptureError, match="grid"):
+        graph.nodes[0].set_launch(grid=(0, 1))
+
+
+async def test_copies_and_fills(device, kernels):
+    x, y = await ca.zip(ca.ones(8), ca.full(8, 7.0))
+    graph = await ca.copy(x).then(lambda c: ca.full(8, 3.0).map(lambda f: (c, f))).graph()
+    copied, filled = graph.nodes
+    assert (copied.kind, filled.kind) == ("copy", "fill")
+    copied.set_source(y)
+    filled.set_value(4.0)
+    a, b = await graph.launch()
+    assert ((await a.to_host())[0], (await b.to_host())[0]) == (7.0, 4.0)
+    with pytest.raises(CaptureError, match="bytes"):
+        copied.set_source(y[:4])
+    with pytest.raises(CaptureError, match="for fills"):
+        copied.set_value(1.0)
+    with pytest.raises(CaptureError, match="for kernels"):
+        filled.set_arguments({0: 1})
+
+
+async def test_what_the_driver_cannot_change_is_made_anew(stepped, kernels):
+    stream = stepped.create_stream()
+    future = ca.ones(8).start(ca.SingleStream(stream))
+    stepped.driver.advance_all()
+    kernels.affine.load(stepped)
+    graph = kernels.scale(future.result(), 2.0, 0.0).graph_on(stream).sync()
+    stepped.driver.graph_update = lambda graph, node: False
+    graph.nodes[0].set_arguments({2: 3.0})
+    made = stepped.driver.calls["graph_create"]
+    launched = graph.launch().start(ca.SingleStream(stream))
+    _wait_enqueued(stepped, stream)
+    assert stepped.driver.calls["graph_create"] == made + 1
+    stepped.driver.advance_all()
+    assert launched.sync()[:] is not None
+
+
+def _wait_enqueued(stepped, stream):
+    stepped.driver.wait_enqueued(stream.handle, 1)
