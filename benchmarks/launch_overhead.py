@@ -8,7 +8,8 @@ operations, checking, enqueueing, waiting. The C program (launch_overhead.c) doe
     python benchmarks/launch_overhead.py [--launches 100] [--repetitions 300] [--out FILE.json]
     python benchmarks/launch_overhead.py --device host:0      # only ours: the simulated device
 
-Everything runs on one core, the quietest (`--any-core` lets it wander). Rows of libraries that are not installed say so.
+Everything runs on one core, the quietest (`--any-core` lets it wander). Rows of libraries that are not installed
+say so.
 """
 
 from __future__ import annotations
