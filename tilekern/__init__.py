@@ -48,6 +48,7 @@ from .errors import (
     KernelValueError,
     TilekernError,
 )
+from .frontend import register_source
 from .jit import (
     Kernel,
     KernelLaunch,
@@ -285,6 +286,7 @@ __all__ = [
     "printf",
     "prod",
     "reduce",
+    "register_source",
     "reshape",
     "rsqrt",
     "scan",

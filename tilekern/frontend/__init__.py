@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._captures import Capture
-    from ._checks import CoversGrid, Fits, LaunchCheck, NotZero
+    from ._checks import Fits, LaunchCheck, NotZero, Requires
     from ._program import Program, translate
+    from ._register import register_source
     from ._source import FunctionSource, source_of
     from ._specs import ConstantSpec, GroupSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
 
 _HOMES = {
     "_captures": "Capture",
-    "_checks": "CoversGrid Fits LaunchCheck NotZero",
+    "_checks": "Fits LaunchCheck NotZero Requires",
     "_program": "Program translate",
+    "_register": "register_source",
     "_source": "FunctionSource source_of",
     "_specs": "ConstantSpec GroupSpec ParameterSpec PartitionSpec ScalarSpec TensorSpec",
 }
@@ -45,7 +47,6 @@ def __dir__() -> list[str]:
 __all__ = [
     "Capture",
     "ConstantSpec",
-    "CoversGrid",
     "Fits",
     "FunctionSource",
     "GroupSpec",
@@ -54,8 +55,10 @@ __all__ = [
     "ParameterSpec",
     "PartitionSpec",
     "Program",
+    "Requires",
     "ScalarSpec",
     "TensorSpec",
+    "register_source",
     "source_of",
     "translate",
 ]

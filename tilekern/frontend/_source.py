@@ -1,7 +1,9 @@
 """Finding the source text of a Python function, and its syntax tree with the file's own line numbers.
 
 The text comes from `linecache`, which knows files, notebook cells, the REPL where it keeps its input, and
-whatever a program registered there before `exec`. Trees are kept per code object.
+whatever a program registered there before `exec`; for `python -c`, from the command line. Where a name says
+little, as "<string>" does, a text is taken only if it compiles to the very code of the function. Trees are
+kept per code object.
 """
 
 from __future__ import annotations
@@ -10,6 +12,10 @@ import __future__
 import ast
 import inspect
 import linecache
+import os
+import stat
+import sys
+import textwrap
 import time
 import types
 from collections.abc import Iterator, Mapping
@@ -77,28 +83,67 @@ _nodes: dict[types.CodeType, FunctionNode] = {}
 
 def _parse(function: types.FunctionType) -> FunctionNode:
     code = function.__code__
-    linecache.checkcache(code.co_filename)  # the module may have been edited and loaded again
-    lines = linecache.getlines(code.co_filename, function.__globals__)
-    node = None
-    if code.co_firstlineno <= len(lines):
-        is_lambda = function.__name__ == "<lambda>"
-        node = _find_lambda(code, lines) if is_lambda else _find_function(code, lines)
-        if node is not None and _was_edited(code, lines):
-            node = None
-    # "<string>" names every exec'ed text; the one Python knows may be another (3.13: the argument of -c)
-    if node is None and (code.co_firstlineno > len(lines) or code.co_filename == "<string>"):
+    found_text = False
+    for lines, is_surely_it in _texts(function):
+        found_text = found_text or code.co_firstlineno <= len(lines)
+        node = _find(function, lines)
+        if node is not None and (is_surely_it or _compiles_to(code, lines)):
+            return node
+    # these name every text given so; the one Python knows may be another
+    if not found_text or code.co_filename in _SHARED_NAMES:
         raise KernelSourceError(
             f"the source of {function.__name__}, defined in {code.co_filename}, is not available, and tile "
-            "kernels are compiled from their source; define it in a file or a notebook cell, or register the "
-            "text before exec: linecache.cache[name] = (len(text), None, text.splitlines(True), name), with "
-            "compile(text, name, 'exec')"
+            "kernels are compiled from their source; define it in a file or a notebook cell, or make its text known "
+            "before exec: exec(compile(text, tk.register_source(text), 'exec'))"
         )
-    if node is None:
-        raise KernelSourceError(
-            f"the text at {code.co_filename}:{code.co_firstlineno} is not the definition of {function.__name__}: the "
-            "file has changed since it was loaded, so start Python again"
-        )
-    return node
+    raise KernelSourceError(
+        f"the text at {code.co_filename}:{code.co_firstlineno} is not the definition of {function.__name__}: the "
+        "file has changed since it was loaded, so start Python again"
+    )
+
+
+_SHARED_NAMES = ("<string>", "<stdin>")
+"""What code is said to come from that came from a string, or from standard input."""
+
+
+def _texts(function: types.FunctionType) -> Iterator[tuple[list[str], bool]]:
+    """Texts a function may be defined in, and whether there is no doubt that it is."""
+    code = function.__code__
+    linecache.checkcache(code.co_filename)  # the module may have been edited and loaded again
+    lines = linecache.getlines(code.co_filename, function.__globals__)
+    if code.co_filename not in _SHARED_NAMES:
+        yield lines, not _changed_since_loaded(code)
+        return
+    yield lines, False
+    if function.__module__ == "__main__":
+        for text in _texts_of_main():
+            yield text.splitlines(keepends=True), False
+
+
+def _texts_of_main() -> Iterator[str]:
+    """What `python -c` was given, and standard input where it is a file: Python itself forgets both."""
+    arguments = sys.orig_argv
+    if "-c" in arguments[:-1]:
+        text = arguments[arguments.index("-c") + 1]
+        yield text
+        yield textwrap.dedent(text)
+    try:
+        about = os.fstat(0)
+        if stat.S_ISREG(about.st_mode) and about.st_size < MAX_STANDARD_INPUT:
+            yield os.pread(0, about.st_size, 0).decode()
+    except (OSError, ValueError, AttributeError):  # none, closed, no text, or no such call on this system
+        return
+
+
+MAX_STANDARD_INPUT = 1 << 24
+"""Bytes of a file given as standard input up to which it is looked into."""
+
+
+def _find(function: types.FunctionType, lines: list[str]) -> FunctionNode | None:
+    code = function.__code__
+    if code.co_firstlineno > len(lines):
+        return None
+    return _find_lambda(code, lines) if function.__name__ == "<lambda>" else _find_function(code, lines)
 
 
 def _parameters(node: FunctionNode) -> tuple[str, ...]:
@@ -127,23 +172,26 @@ def _find_function(code: types.CodeType, lines: list[str]) -> ast.FunctionDef | 
     return None
 
 
-def _was_edited(code: types.CodeType, lines: list[str]) -> bool:
-    """True if a file changed after this package was loaded, and `code` was compiled from what it held before.
-
-    Its lines may stand where they did.
-    """
+def _changed_since_loaded(code: types.CodeType) -> bool:
+    """True if the file of `code` has changed after this package was loaded; its lines may stand where they did."""
     entry = linecache.cache.get(code.co_filename)
     changed_at = entry[1] if entry is not None and len(entry) == 4 else None
-    if changed_at is None or changed_at < _LOADED_AT or "@pytest_ar" in code.co_names:
-        return False
+    return changed_at is not None and changed_at >= _LOADED_AT and "@pytest_ar" not in code.co_names
+
+
+def _compiles_to(code: types.CodeType, lines: list[str]) -> bool:
+    """True if compiling the text gives `code` somewhere."""
     future = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
     try:
         flags = code.co_flags & future
         made = compile("".join(lines), code.co_filename, "exec", flags, dont_inherit=True)
     except (SyntaxError, ValueError):
-        return True
+        return False
     meaning = _meaning(code)
-    return not any(c.co_name == code.co_name and _meaning(c) == meaning for c in _codes(made))
+    return any(
+        c.co_name == code.co_name and c.co_firstlineno == code.co_firstlineno and _meaning(c) == meaning
+        for c in _codes(made)
+    )
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -1,0 +1,26 @@
+"""Source text that comes from no file."""
+
+from __future__ import annotations
+
+import linecache
+import zlib
+
+__all__ = ["register_source"]
+
+
+def register_source(text: str, name: str | None = None) -> str:
+    """Make the text of code known by a file name, and give that name.
+
+    For code that comes from no file, such as generated kernels: compile it under the name that this gives, as
+    in `exec(compile(text, tk.register_source(text), "exec"), names)`. Tracebacks and debuggers show its lines
+    too.
+
+    Args:
+        name: the name; one that says what the text is if left out, the same for the same text.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"the source is a string, got {type(text).__name__}")
+    if name is None:
+        name = f"<tile source {zlib.crc32(text.encode()):08x}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    return name
