@@ -7,6 +7,10 @@ Which device they run on is `current_device()`; `use_device(...)` changes it.
 Layout: `driver` (the device interface), `memory`, `scheduling`, `ops`, `graph`; each imports only those before it.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from . import errors
 from .errors import (
     AliasError,
@@ -25,7 +29,6 @@ from .errors import (
     SchedulingError,
     StaleOutputError,
 )
-from .graph import CudaGraph, GraphCache, GraphNode, graph_input, if_else, while_loop
 from .memory import (
     MappedPartition,
     Mut,
@@ -96,6 +99,12 @@ from .scheduling import (
     use_device,
     use_policy,
 )
+
+if TYPE_CHECKING:
+    from .graph import CudaGraph, GraphCache, GraphNode, graph_input, if_else, while_loop
+
+_OF_GRAPH = ("CudaGraph", "GraphCache", "GraphNode", "graph_input", "if_else", "while_loop")
+"""Names that are imported on first use: many programs have no graph."""
 
 __all__ = [
     "AliasError",
@@ -185,3 +194,17 @@ __all__ = [
     "zeros",
     "zip",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name in _OF_GRAPH:
+        from . import graph
+
+        value: object = getattr(graph, name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_OF_GRAPH]

@@ -1,24 +1,10 @@
 """The interface to a device, and its two implementations.
 
-`_protocol.py` is the interface; `cuda/` talks to the CUDA driver; `host/` is the simulated device.
+`_protocol.py` is the interface; `cuda/` talks to the CUDA driver; `host/` is the simulated device. What graphs are
+made of has a door of its own, `driver.graph`, which only programs that have graphs import.
 """
 
 from ._arguments import ArgumentBlock
-from ._graph import (
-    ChildNode,
-    ConditionalNode,
-    ConditionKind,
-    ConvertNode,
-    CopyNode,
-    EmptyNode,
-    FillNode,
-    ForeignNode,
-    GraphHandle,
-    KernelNode,
-    Node,
-    StridedCopyNode,
-    leaves,
-)
 from ._protocol import (
     DeviceLimits,
     DeviceProperties,
@@ -38,31 +24,18 @@ from ._protocol import (
 
 __all__ = [
     "ArgumentBlock",
-    "ChildNode",
-    "ConditionKind",
-    "ConditionalNode",
-    "ConvertNode",
-    "CopyNode",
     "DeviceLimits",
     "DeviceProperties",
     "Driver",
-    "EmptyNode",
     "EventHandle",
-    "FillNode",
-    "ForeignNode",
     "FunctionHandle",
     "FunctionInfo",
-    "GraphHandle",
     "HostFunction",
     "HostImage",
     "HostLaunch",
-    "KernelNode",
     "ModuleHandle",
-    "Node",
     "ParameterInfo",
     "ParameterKind",
     "PoolStatistics",
     "StreamHandle",
-    "StridedCopyNode",
-    "leaves",
 ]

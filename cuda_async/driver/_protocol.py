@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ._arguments import ArgumentBlock
-    from ._graph import GraphHandle, Node
+    from .graph import GraphHandle, Node
 
 __all__ = [
     "DeviceLimits",

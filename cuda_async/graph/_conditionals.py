@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..driver import ConditionalNode, ConditionKind
+from ..driver.graph import ConditionalNode, ConditionKind
 from ..memory import Tensor
 from ..ops import DeviceOp, check_operand, to_host, value
 from ._recorder import RecordingStream
@@ -16,7 +16,7 @@ from ._recorder import RecordingStream
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..driver import Node
+    from ..driver.graph import Node
     from ..ops._execution import Execution
     from ..scheduling import Device
 

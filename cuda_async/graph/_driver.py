@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..driver import ConvertNode, CopyNode, FillNode, KernelNode, StridedCopyNode
+from ..driver.graph import ConvertNode, CopyNode, FillNode, KernelNode, StridedCopyNode
 from ..errors import CaptureError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from ..driver import ChildNode, ConditionalNode, KernelNode, Node
+from ..driver.graph import ChildNode, ConditionalNode, KernelNode, Node
 from ..errors import ClosedError, ContextError
 from ..memory import Buffer, Tensor, Usage
 from ..ops import DeviceOp, collect, fill, memcpy, zip_ops
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from ..driver import GraphHandle
+    from ..driver.graph import GraphHandle
     from ..ops import ExecutionContext
     from ..scheduling import Device, Stream, Submission
     from ._memory import GraphState

@@ -6,8 +6,8 @@ import dataclasses
 import struct
 from typing import TYPE_CHECKING, Any
 
-from ..driver import (
-    ArgumentBlock,
+from ..driver import ArgumentBlock
+from ..driver.graph import (
     ChildNode,
     ConditionalNode,
     ConvertNode,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from ..driver import ChildNode, ConditionalNode, ConditionKind, Node
+from ..driver.graph import ChildNode, ConditionalNode, ConditionKind, Node
 from ._nodes import kind_of, label_of
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from ..driver import ForeignNode, GraphHandle, Node
+from ..driver.graph import ForeignNode, GraphHandle, Node
 from ..errors import CaptureError, ContextError
 from ..ops import ExecutionContext
 from ..scheduling import Stream

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
-    from ..driver import DeviceLimits, DeviceProperties, Driver, EventHandle, GraphHandle
+    from ..driver import DeviceLimits, DeviceProperties, Driver, EventHandle
+    from ..driver.graph import GraphHandle
     from ._policies import SchedulingPolicy
     from ._stream import Stream
     from ._submission import Submission

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CaptureError, DriverError
-from .._graph import (
+from ..graph import (
     ChildNode,
     ConditionalNode,
     ConditionKind,
@@ -246,15 +246,15 @@ class GraphCalls(MemoryCalls):
     def _add_kernel(self, native: Any, dependencies: list[Any], node: KernelNode) -> Any:
         parameters = self._kernel_parameters(node)
         added = self._call("cuGraphAddKernelNode", native, dependencies, len(dependencies), parameters)
-        ids = self._api.CUlaunchAttributeID
+        ids = self._api.CUkernelNodeAttrID
         if node.cluster is not None:
             self._allow_large_cluster(node.function, node.cluster)
-            value = self._api.CUlaunchAttributeValue()
+            value = self._api.CUkernelNodeAttrValue()
             value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = node.cluster
             attribute = ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             self._call("cuGraphKernelNodeSetAttribute", added, attribute, value)
         if node.cooperative:
-            value = self._api.CUlaunchAttributeValue()
+            value = self._api.CUkernelNodeAttrValue()
             value.cooperative = 1
             attribute = ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
             self._call("cuGraphKernelNodeSetAttribute", added, attribute, value)

@@ -16,8 +16,8 @@ import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import ClosedError, CompileError, DeviceLostError, OutOfMemoryError
-from .._graph import GraphHandle, KernelNode, Node
 from .._protocol import EventHandle, FunctionHandle, HostLaunch, ModuleHandle, StreamHandle
+from ..graph import GraphHandle, KernelNode, Node
 from ._codes import driver_error, unknown_handle
 from ._convert import can_convert
 from ._engine import Engine

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._graph import (
+from ..graph import (
     ChildNode,
     ConditionalNode,
     ConditionKind,

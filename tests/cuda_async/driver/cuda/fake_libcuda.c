@@ -227,6 +227,129 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
     return extra ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
+/* Graphs do their nodes in the order in which they were added. A node depends on nodes of its own graph. */
+struct node { int kind; CUDA_KERNEL_NODE_PARAMS kernel; unsigned long long first; CUDA_MEMCPY3D copy; CUDA_MEMSET_NODE_PARAMS fill;
+              struct graph *child; CUgraphConditionalHandle handle; unsigned dependencies; };
+struct graph { int count; struct node *nodes[64]; };
+static struct graph *capturing;
+static int live_graphs;
+
+CUresult cuGraphCreate(CUgraph *graph, unsigned flags) { CALL; live_graphs++; *graph = calloc(1, sizeof(struct graph)); return CUDA_SUCCESS; }
+CUresult cuGraphDestroy(CUgraph graph) { CALL; live_graphs--; return CUDA_SUCCESS; }
+int fake_live_graphs(void) { return live_graphs; }
+int fake_node_kind(CUgraph graph, int i) { return ((struct graph *)graph)->nodes[i]->kind * 10 + ((struct graph *)graph)->nodes[i]->dependencies; }
+
+static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, struct node made) {
+    struct graph *into = (struct graph *)graph;
+    for (size_t i = 0; i < count; i++) {
+        int found = 0;
+        for (int j = 0; j < into->count; j++) found |= into->nodes[j] == (struct node *)dependencies[i];
+        for (size_t j = 0; j < i; j++) if (dependencies[j] == dependencies[i]) found = 0;
+        if (!found) return CUDA_ERROR_INVALID_VALUE;
+    }
+    made.dependencies = (unsigned)count;
+    into->nodes[into->count] = malloc(sizeof made);
+    *into->nodes[into->count] = made;
+    *node = (CUgraphNode)into->nodes[into->count++];
+    return CUDA_SUCCESS;
+}
+static void keep_kernel(struct node *node, const CUDA_KERNEL_NODE_PARAMS *parameters) {
+    node->kernel = *parameters;
+    node->first = parameters->kernelParams ? *(unsigned long long *)parameters->kernelParams[0] : 0;
+}
+CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *d, size_t n, const CUDA_KERNEL_NODE_PARAMS *parameters) {
+    CALL;
+    struct node made = {1};
+    keep_kernel(&made, parameters);
+    return parameters->func && !parameters->extra ? add(node, graph, d, n, made) : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *d, size_t n, const CUDA_MEMCPY3D *copy, CUcontext context) {
+    CALL;
+    struct node made = {2};
+    made.copy = *copy;
+    return context == (CUcontext)0x1000 ? add(node, graph, d, n, made) : CUDA_ERROR_INVALID_CONTEXT;
+}
+CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *d, size_t n, const CUDA_MEMSET_NODE_PARAMS *fill, CUcontext context) {
+    CALL;
+    struct node made = {3};
+    made.fill = *fill;
+    return context == (CUcontext)0x1000 ? add(node, graph, d, n, made) : CUDA_ERROR_INVALID_CONTEXT;
+}
+CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *d, size_t n) { CALL; struct node made = {4}; return add(node, graph, d, n, made); }
+CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *d, size_t n, CUgraph child) {
+    CALL;
+    struct node made = {5};
+    made.child = (struct graph *)child;
+    return add(node, graph, d, n, made);
+}
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgraph graph, CUcontext context, unsigned value, unsigned flags) {
+    CALL;
+    *handle = 0xC0FFEE;
+    return context == (CUcontext)0x1000 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *d, const CUgraphEdgeData *data, size_t n, CUgraphNodeParams *parameters) {
+    CALL;
+    static CUgraph bodies[2];
+    struct node made = {6};
+    if (parameters->type != CU_GRAPH_NODE_TYPE_CONDITIONAL || data || parameters->conditional.handle != 0xC0FFEE ||
+        parameters->conditional.ctx != (CUcontext)0x1000)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < parameters->conditional.size; i++) bodies[i] = calloc(1, sizeof(struct graph));
+    parameters->conditional.phGraph_out = bodies;
+    made.child = (struct graph *)bodies[0];
+    return add(node, graph, d, n, made);
+}
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags) { CALL; *executable = (CUgraphExec)malloc(8); *(CUgraph *)*executable = graph; return CUDA_SUCCESS; }
+CUresult cuGraphUpload(CUgraphExec executable, CUstream stream) { CALL; return CUDA_SUCCESS; }
+CUresult cuGraphExecDestroy(CUgraphExec executable) { CALL; free(executable); return CUDA_SUCCESS; }
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec executable, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters) { CALL; keep_kernel((struct node *)node, parameters); return CUDA_SUCCESS; }
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec executable, CUgraphNode node, const CUDA_MEMCPY3D *copy, CUcontext context) { CALL; ((struct node *)node)->copy = *copy; return CUDA_SUCCESS; }
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec executable, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *fill, CUcontext context) { CALL; ((struct node *)node)->fill = *fill; return CUDA_SUCCESS; }
+CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID id, const CUkernelNodeAttrValue *value) {
+    CALL;
+    if (id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) last_launch[8] = 100 * value->clusterDim.x + 10 * value->clusterDim.y + value->clusterDim.z;
+    if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) last_launch[9] = value->cooperative;
+    return CUDA_SUCCESS;
+}
+static CUresult run(struct graph *graph) {
+    for (int i = 0; i < graph->count; i++) {
+        struct node *node = graph->nodes[i];
+        const CUDA_KERNEL_NODE_PARAMS *k = &node->kernel;
+        const CUDA_MEMCPY3D *c = &node->copy;
+        if (node->kind == 1) {
+            unsigned shape[] = {k->gridDimX, k->gridDimY, k->gridDimZ, k->blockDimX, k->blockDimY, k->blockDimZ, k->sharedMemBytes};
+            for (int j = 0; j < 7; j++) last_launch[j] = shape[j];
+            last_launch[7] = node->first;
+        } else if (node->kind == 2) {
+            char *dst = (char *)c->dstDevice, *src = c->srcMemoryType == CU_MEMORYTYPE_HOST ? (char *)c->srcHost : (char *)c->srcDevice;
+            if (c->dstMemoryType != CU_MEMORYTYPE_DEVICE || c->Depth != 1) return CUDA_ERROR_INVALID_VALUE;
+            for (size_t row = 0; row < c->Height; row++) memmove(dst + row * c->dstPitch, src + row * c->srcPitch, c->WidthInBytes);
+        } else if (node->kind == 3) {
+            for (size_t j = 0; j < node->fill.width * node->fill.height; j++)
+                memcpy((char *)node->fill.dst + j * node->fill.elementSize, &node->fill.value, node->fill.elementSize);
+        } else if (node->kind == 5) {
+            CUresult code = run(node->child);
+            if (code != CUDA_SUCCESS) return code;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) { CALL; return run(*(struct graph **)executable); }
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) { *count = ((struct graph *)graph)->count; return CUDA_SUCCESS; }
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+    CALL;
+    if (mode != CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+    capturing = calloc(1, sizeof *capturing);
+    return CUDA_SUCCESS;
+}
+void fake_enqueue(CUdeviceptr dst, int value) {
+    CUgraphNode node;
+    struct node made = {3};
+    made.fill = (CUDA_MEMSET_NODE_PARAMS){.dst = dst, .value = value, .elementSize = 1, .width = 16, .height = 1};
+    add(&node, (CUgraph)capturing, NULL, 0, made);
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) { CALL; live_graphs++; *graph = (CUgraph)capturing; capturing = NULL; return CUDA_SUCCESS; }
+
 CUresult cuGetErrorName(CUresult code, const char **text) { *text = code == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_OTHER"; return CUDA_SUCCESS; }
 CUresult cuGetErrorString(CUresult code, const char **text) { *text = "as the fake says"; return CUDA_SUCCESS; }
 

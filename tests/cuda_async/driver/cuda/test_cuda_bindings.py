@@ -24,7 +24,10 @@ import ctypes, struct
 import numpy as np
 from cuda_async.driver._arguments import ArgumentBlock
 from cuda_async.driver.cuda import borrow_context, cuda_device_count, cuda_unavailable_reason, open_cuda_driver
-from cuda_async.errors import CompileError, DeviceLostError, DriverError, OutOfMemoryError
+from cuda_async.driver.graph import (
+    ChildNode, ConditionalNode, ConditionKind, ConvertNode, CopyNode, EmptyNode, FillNode, ForeignNode, KernelNode,
+    StridedCopyNode)
+from cuda_async.errors import CaptureError, CompileError, DeviceLostError, DriverError, OutOfMemoryError
 
 library = ctypes.CDLL("libcuda.so.1")
 library.fake_last_launch.restype = ctypes.POINTER(ctypes.c_ulonglong * 16)
@@ -104,6 +107,64 @@ assert list(launched)[8:10] == [1611, 0]
 driver.fill_async(first, b"abcdefgh", 1000, stream)  # by a kernel
 assert list(launched)[:4] == [4, 1, 1, 256] and launched[7] == first
 driver.convert_async(first, np.dtype("f4"), second, np.dtype("f2"), 100, stream)
+
+kernel = KernelNode(name="scale", function=function, grid=(3, 2, 1), block=(32, 1, 1), shared_bytes=8,
+                    arguments=block.copy(), cluster=(2, 1, 1), cooperative=True)
+host[:] = 5
+upload = CopyNode(dependencies=(kernel,), dst=first, src=pinned, size_bytes=64, from_host=True)
+fills = [FillNode(dependencies=(upload,), dst=second + 256 * i, pattern=p, count=16)
+         for i, p in enumerate((b"a", b"ab", b"abcd", b"abcdabcd", b"abcdefgh"))]
+rows = StridedCopyNode(dependencies=tuple(fills), dst=first + 8192, dst_strides_bytes=(2048, 1), src=second,
+                       src_strides_bytes=(4096, 1), shape=(4, 2000), itemsize=1)
+scattered = StridedCopyNode(dependencies=(rows,), dst=first, dst_strides_bytes=(3,), src=second,
+                            src_strides_bytes=(5,), shape=(9,), itemsize=1)
+convert = ConvertNode(dependencies=(rows,), dst=first, dst_dtype=np.dtype("f4"), src=second, src_dtype=np.dtype("f2"), count=8)
+joined = EmptyNode(dependencies=(scattered, convert))
+child = ChildNode(dependencies=(joined,), nodes=[CopyNode(dst=first + 128, src=first, size_bytes=32)])
+pair = [FillNode(dst=first + 512, pattern=b"x", count=1), FillNode(dst=first + 513, pattern=b"y", count=1)]
+two = ChildNode(dependencies=(child,), nodes=pair)
+driver.capture_begin(stream)
+assert driver.capture_end(stream) is None
+driver.capture_begin(stream)
+library.fake_enqueue(ctypes.c_ulonglong(first + 1024), 7)
+captured = driver.capture_end(stream)
+foreign = ForeignNode(dependencies=(two,), captured=captured)
+either = ConditionalNode(dependencies=(foreign,), kind=ConditionKind.IF, predicate=first, itemsize=4, bodies=([pair[0]], []))
+turns = FillNode(dst=first, pattern=b"z", count=1)
+loop = ConditionalNode(dependencies=(either,), kind=ConditionKind.WHILE, predicate=first, itemsize=8,
+                       bodies=([turns, FillNode(dependencies=(turns,), dst=first, pattern=b"w", count=1)],))
+last = KernelNode(dependencies=(loop,), name="scale", function=function, grid=(5, 1, 1), block=(64, 1, 1),
+                  shared_bytes=0, arguments=block.copy())
+nodes = [kernel, upload, *fills, rows, scattered, convert, joined, child, two, foreign, either, loop, last]
+graph = driver.graph_create(nodes, stream)
+assert list(launched)[8:10] == [211, 1]
+driver.bind()
+driver.graph_launch(graph, stream)
+assert list(launched)[:8] == [5, 1, 1, 64, 1, 1, 0, 0x123456789]
+assert ctypes.string_at(first + 128, 32) == b"\5" * 32 == ctypes.string_at(first, 32)
+assert ctypes.string_at(first + 512, 2) == b"xy" and ctypes.string_at(first + 1024, 16) == b"\7" * 16
+for i, pattern in enumerate((b"a", b"ab", b"abcd", b"abcdabcd")):
+    assert ctypes.string_at(second + 256 * i, 16 * len(pattern)) == pattern * 16
+assert ctypes.string_at(first + 8192 + 2048, 2000) == ctypes.string_at(second + 4096, 2000)
+struct.pack_into("<Q", last.arguments.buffer, 0, 42)
+last.grid = (9, 1, 1)
+upload.size_bytes = 16
+fills[0].pattern = b"q"
+assert all(driver.graph_update(graph, node) for node in (last, upload, fills[0]))
+assert not any(driver.graph_update(graph, node) for node in (fills[4], pair[0], turns, loop))
+driver.graph_launch(graph, stream)
+assert launched[0] == 9 and launched[7] == 42 and ctypes.string_at(second, 16) == b"q" * 16
+library.fake_fail(b"cuGraphInstantiateWithFlags", 1)
+live = library.fake_live_graphs()
+raises(DriverError, "cuGraphInstantiate", lambda: driver.graph_create(nodes, stream))
+assert library.fake_live_graphs() == live
+library.fake_fail(b"cuStreamEndCapture", 901)
+driver.capture_begin(stream)
+raises(CaptureError, "could not be captured", lambda: driver.capture_end(stream))
+driver.graph_destroy(graph)
+driver.graph_destroy(captured)
+assert library.fake_live_graphs() == 0
+raises(DriverError, "graph", lambda: driver.graph_launch(graph, stream))
 
 driver.memory_free_async(first, stream)
 driver.memory_free_async(second, stream)
