@@ -22,7 +22,7 @@ from ._frame import LEFT, Outcome, Returned
 from ._loop_exits import MAX_RETURNING_TURNS, run_time_loop
 from ._merge import Kind, coerce, kind_of, merged_kind, same
 from ._syntax import returns
-from ._values import Unset, describe, is_tile
+from ._values import RawMemoryValue, TensorValue, TiledViewValue, Unset, describe, is_pointer, is_tile
 
 if TYPE_CHECKING:
     from ._frame import Frame
@@ -223,7 +223,9 @@ class _Merger:
         old = {id(part) for part in leaves(before)}
         parts: list[object] = []
         for part in leaves(value):
-            if not is_tile(part) or id(part) in old:
+            if id(part) not in old and _is_of_branch(part):
+                return DIFFERENT
+            if not (is_tile(part) or is_pointer(part)) or id(part) in old:
                 parts.append(part)
             elif from_then:
                 parts.append(self._result(part, None, kind_of(part)))
@@ -251,3 +253,12 @@ class _Merger:
                     ]
                     t.add(YieldOp(values=tuple(values)))
         t.add(IfOp(condition=condition, then=then, otherwise=otherwise, merged=tuple(self._results)))
+
+
+def _is_of_branch(value: object) -> bool:
+    """True for tensors and views that a branch made: they cannot leave it."""
+    if isinstance(value, TensorValue):
+        return value.is_derived
+    return isinstance(value, TiledViewValue) or (
+        isinstance(value, RawMemoryValue) and value.tensor.is_derived
+    )

@@ -16,7 +16,7 @@ from ..errors import KernelError
 from ..ir import Value
 from ._aggregates import leaves, rebuild, same_structure
 from ._merge import Kind, coerce, fits, kind_of, merged_kind, same
-from ._values import VALUE, Nothing, Unset, describe, is_loose, is_tile
+from ._values import VALUE, Nothing, Unset, describe, is_loose, is_pointer, is_tile
 
 if TYPE_CHECKING:
     from ._frame import Frame
@@ -152,7 +152,9 @@ def plan_carried(t: Translator, frame: Frame, names: list[str], trial: Callable[
         if not isinstance(frame.variables.get(name, Unset("")), Unset)
     }
     first = [part for value in before.values() for part in leaves(value)]
-    carried = Carried(before, first, [kind_of(part) if is_tile(part) else None for part in first])
+    carried = Carried(
+        before, first, [kind_of(part) if is_tile(part) or is_pointer(part) else None for part in first]
+    )
     if any(is_loose(part) for part in first):
         ends = _ends(t, frame, carried, trial)
         for position, part in enumerate(first):

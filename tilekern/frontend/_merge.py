@@ -9,7 +9,7 @@ import numpy as np
 from ..dtypes import DType, bool_
 from ..ir import TileType, Value
 from ._promotion import as_tile, broadcast_to, cast, dtype_beside, loose_dtype
-from ._values import Loose, is_loose, is_tile, tile_type
+from ._values import Loose, is_loose, is_pointer, is_tile, tile_type
 
 if TYPE_CHECKING:
     from ._translator import Translator
@@ -29,7 +29,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(value: Value) -> Kind:
-    """The kind of a tile or loose number."""
+    """The kind of a tile, pointer or loose number."""
     return Kind(tile_type(value), isinstance(value, Loose))
 
 
@@ -52,6 +52,8 @@ def merged_kind(a: object, b: object) -> Kind | None:
     Loose numbers stay loose among themselves and take the type of a tile on the other path. Two tiles must
     have one type already.
     """
+    if is_pointer(a) and is_pointer(b):
+        return kind_of(a) if a.type == b.type else None
     if is_loose(a) and is_loose(b):
         return Kind(TileType(_loose_meet(loose_dtype(a), loose_dtype(b))), True)
     if is_loose(a):
@@ -81,6 +83,8 @@ def _takes(kind: Kind, number: bool | int | float | Loose) -> bool:
 
 def fits(value: object, kind: Kind) -> bool:
     """True when `coerce` can make `value` one of `kind` without changing what it means."""
+    if is_pointer(value):
+        return value.type == kind.type
     if kind.loose:
         return is_loose(value) and _loose_meet(loose_dtype(value), kind.type.number) is kind.type.number
     if is_loose(value):
@@ -90,6 +94,8 @@ def fits(value: object, kind: Kind) -> bool:
 
 def coerce(t: Translator, value: object, kind: Kind) -> Value:
     """`value` as one of `kind`."""
+    if is_pointer(value):
+        return value
     dtype = kind.type.number
     tile = as_tile(t, value, dtype=dtype if is_loose(value) else None)
     return broadcast_to(t, cast(t, tile, dtype), kind.type.shape)

@@ -28,6 +28,7 @@ from ..ir import (
     Value,
     XorOp,
 )
+from ._pointers import move_pointer
 from ._promotion import as_tile, cast, promote, reshape
 from ._records import NOT_THERE, call_method, overloaded, overloaded_unary
 from ._values import (
@@ -35,9 +36,12 @@ from ._values import (
     Loose,
     OwnedTileValue,
     RangeValue,
+    RawMemoryValue,
     TensorValue,
+    TiledViewValue,
     describe,
     is_loose,
+    is_pointer,
     is_tile,
     tile_type,
 )
@@ -79,7 +83,7 @@ _ARITHMETIC: dict[str, type[BinaryOp]] = {"+": AddOp, "-": SubOp, "*": MulOp, "%
 _BITWISE: dict[str, type[BinaryOp]] = {"&": AndOp, "|": OrOp, "^": XorOp}
 _SHIFTS: dict[str, type[BinaryOp]] = {"<<": ShiftLeftOp, ">>": ShiftRightOp}
 _PREDICATES = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
-_NOT_STATIC = (TensorValue, OwnedTileValue, RangeValue, InnerFunction)
+_NOT_STATIC = (TensorValue, TiledViewValue, RawMemoryValue, OwnedTileValue, RangeValue, InnerFunction)
 
 MAX_POWER = 64
 """Largest constant exponent of a whole-number power."""
@@ -103,6 +107,8 @@ def binary(t: Translator, symbol: str, a: object, b: object) -> object:
             raise t.wrong_type(
                 f"partition {side.name} takes no {symbol}: load its tile with {side.name}.load()"
             )
+    if is_pointer(a) or is_pointer(b):
+        return move_pointer(t, symbol, a, b)
     if not is_tile(a) or not is_tile(b):
         own = overloaded(t, symbol, a, b)
         if own is not NOT_THERE:
@@ -157,6 +163,8 @@ def _power(t: Translator, a: object, b: object) -> Value:
     loose = is_loose(a) and is_loose(b)
     make: type[Value] = Loose if loose else Value
     base = a if isinstance(a, Loose) else as_tile(t, a)
+    if tile_type(base).number is bool_:
+        base = cast(t, base, int32)
     if not isinstance(b, Value) and type(b) is int and not tile_type(base).number.restricted:
         if tile_type(base).number.is_integer and b < 0:
             raise t.wrong_value(
@@ -167,6 +175,10 @@ def _power(t: Translator, a: object, b: object) -> Value:
         if tile_type(base).number.is_integer or b in (1, 2, 3, 4):
             return _repeated_product(t, base, b, make)
     lhs, rhs = promote(t, a, b, keep_loose=loose)
+    if tile_type(lhs).number.restricted:
+        raise t.wrong_type(
+            f"** does not take {tile_type(lhs).number.name}; convert first, as in x.astype(tk.float32)"
+        )
     if not tile_type(lhs).number.is_float:
         raise t.wrong_type("whole numbers have powers only with a constant exponent; cast to a float first")
     return emit_binary(t, PowOp, lhs, rhs, make)
@@ -186,6 +198,7 @@ def _repeated_product(t: Translator, base: Value, exponent: int, make: type[Valu
 
 def compare(t: Translator, symbol: str, a: object, b: object) -> object:
     """`a symbol b` for a comparison of tiles, or of what is known at compile time."""
+    _refuse_pointers(t, symbol, a, b)
     if not is_tile(a) and not is_tile(b):
         return _python(t, symbol, a, b)
     lhs, rhs = promote(t, a, b, keep_loose=is_loose(a) and is_loose(b))
@@ -201,6 +214,12 @@ def compare(t: Translator, symbol: str, a: object, b: object) -> object:
     return t.add(CompareOp(lhs=lhs, rhs=rhs, predicate=_PREDICATES[symbol], result=result)).result
 
 
+def _refuse_pointers(t: Translator, symbol: str, *values: object) -> None:
+    for value in values:
+        if is_pointer(value):
+            raise t.wrong_type(f"{symbol} does not take {describe(value)}; pointers take + and - alone")
+
+
 def unary(t: Translator, symbol: str, a: object) -> object:
     """`-a`, `+a`, `~a` or `not a`."""
     if symbol == "not":
@@ -208,6 +227,7 @@ def unary(t: Translator, symbol: str, a: object) -> object:
         if isinstance(condition, bool):
             return not condition
         return t.add(NotOp(source=condition, result=Value(condition.type))).result
+    _refuse_pointers(t, symbol, a)
     if not is_tile(a):
         own = overloaded_unary(t, symbol, a)
         if own is not NOT_THERE:
@@ -231,6 +251,7 @@ def unary(t: Translator, symbol: str, a: object) -> object:
 
 def truth(t: Translator, value: object, what: str) -> Value | bool:
     """The condition `value` is: a bool known at compile time, or a bool scalar."""
+    _refuse_pointers(t, what, value)
     if not is_tile(value):
         if isinstance(value, _NOT_STATIC):
             raise t.wrong_type(f"{what} takes a condition, got {describe(value)}")

@@ -166,7 +166,7 @@ def _tensor(t: Translator, name: str, spec: TensorSpec) -> TensorValue:
         result=Value(TensorType(spec.dtype, spec.shape, spec.strides), f"{name}_tensor"),
     )
     tensor = t.add(op).result
-    return TensorValue(name, tensor, tuple(shape), tuple(strides), spec.writable, tuple(flat))
+    return TensorValue(name, tensor, tuple(shape), tuple(strides), spec.writable, tuple(flat), base)
 
 
 def _assume_multiple(t: Translator, value: Value, divisor: int) -> Value:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
 from ..dtypes import DType
-from ..ir import TensorType, TileType, Value
+from ..ir import PointerType, TensorType, TileType, Value, ViewType
 from ._aggregates import is_named_tuple, parts_of, record_fields
 
 if TYPE_CHECKING:
@@ -28,14 +28,18 @@ __all__ = [
     "OwnedTileValue",
     "PartialFunction",
     "RangeValue",
+    "RawMemoryValue",
     "StaticItems",
     "TensorValue",
+    "TiledViewValue",
     "Unset",
     "describe",
     "is_loose",
     "is_number",
+    "is_pointer",
     "is_scalar",
     "is_tile",
+    "pointee",
     "tile_type",
 ]
 
@@ -60,7 +64,10 @@ class TensorValue:
         shape: dimensions, as numbers where they are known.
         strides: likewise.
         writable: whether it was given as `mut`.
-        flat: position of each unknown dimension among the launch's flat arguments, None for known ones.
+        flat: position of each unknown dimension among the launch's flat arguments, None for known ones, and
+            for those that the kernel computed.
+        base: address of its first element.
+        is_derived: made by the kernel: a slice, or memory behind a pointer.
     """
 
     name: str
@@ -69,6 +76,8 @@ class TensorValue:
     strides: tuple[Value | int, ...]
     writable: bool
     flat: tuple[int | None, ...]
+    base: Value
+    is_derived: bool = False
 
     @property
     def type(self) -> TensorType:
@@ -82,6 +91,40 @@ class TensorValue:
     @property
     def rank(self) -> int:
         return self.type.rank
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether its extents and strides take 64 bits."""
+        parts = [part for part in (*self.shape, *self.strides) if isinstance(part, Value)]
+        return any(tile_type(part).number.bits == 64 for part in parts)
+
+
+@dataclass(eq=False)
+class TiledViewValue:
+    """`tensor.tiled_view(...)`."""
+
+    tensor: TensorValue
+    value: Value
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+    @property
+    def type(self) -> ViewType:
+        assert isinstance(self.value.type, ViewType)
+        return self.value.type
+
+
+@dataclass(eq=False)
+class RawMemoryValue:
+    """`tensor.get_raw_memory()`."""
+
+    tensor: TensorValue
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
 
 
 @dataclass(eq=False)
@@ -169,8 +212,28 @@ class Unset:
 
 
 def is_tile(value: object) -> TypeGuard[Value]:
-    """True for tiles and scalars of the running kernel."""
-    return isinstance(value, Value) and isinstance(value.type, TileType)
+    """True for tiles and scalars of the running kernel; pointers are not among them."""
+    return (
+        isinstance(value, Value)
+        and isinstance(value.type, TileType)
+        and not isinstance(value.type.dtype, PointerType)
+    )
+
+
+def is_pointer(value: object) -> TypeGuard[Value]:
+    """True for pointers and tiles of them."""
+    return (
+        isinstance(value, Value)
+        and isinstance(value.type, TileType)
+        and isinstance(value.type.dtype, PointerType)
+    )
+
+
+def pointee(value: Value) -> DType:
+    """What a pointer, or a tile of them, points to."""
+    kind = tile_type(value).dtype
+    assert isinstance(kind, PointerType)
+    return kind.pointee
 
 
 def is_loose(value: object) -> TypeGuard[bool | int | float | Loose]:
@@ -180,7 +243,7 @@ def is_loose(value: object) -> TypeGuard[bool | int | float | Loose]:
 
 def is_scalar(value: object) -> TypeGuard[Value]:
     """True for tiles of rank 0."""
-    return isinstance(value, Value) and isinstance(value.type, TileType) and not value.type.shape
+    return is_tile(value) and not tile_type(value).shape
 
 
 def is_number(value: object) -> TypeGuard[bool | int | float]:
@@ -203,8 +266,16 @@ def describe(value: object) -> str:
         name = kind.number.name.rstrip("_")
         article = "an" if name.startswith("int") else "a"
         return f"{article} {name} {f'tile of shape {kind.shape}' if kind.shape else 'scalar'}"
+    if is_pointer(value):
+        shape = tile_type(value).shape
+        kind = pointee(value).name.rstrip("_")
+        return f"a tile of shape {shape} of pointers to {kind}" if shape else f"a pointer to {kind}"
     if isinstance(value, TensorValue):
         return f"tensor {value.name}"
+    if isinstance(value, TiledViewValue):
+        return f"a tiled view of {value.name}"
+    if isinstance(value, RawMemoryValue):
+        return f"the raw memory of {value.name}"
     if isinstance(value, OwnedTileValue):
         return f"partition {value.name}"
     if isinstance(value, RangeValue):

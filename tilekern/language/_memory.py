@@ -7,6 +7,7 @@ from typing import Literal
 
 from ._annotations import OwnedTile, Scalar, Tensor, Tile
 from ._kernel_only import kernel_only
+from ._ordering import MemoryOrder, MemoryScope
 
 __all__ = ["Index", "Order", "PaddingMode", "Shape", "load", "load_like", "num_tiles", "store"]
 
@@ -44,8 +45,11 @@ def load(
     *,
     order: Order = "C",
     padding_mode: PaddingMode = PaddingMode.ZERO,
+    check_bounds: bool = True,
     latency: int | None = None,
     allow_tma: bool | None = None,
+    memory_order: MemoryOrder = MemoryOrder.WEAK,
+    memory_scope: MemoryScope | None = None,
 ) -> Tile:
     """The tile of `shape` at tile index `index`: along axis i it starts at element `index[i] * shape[i]`.
 
@@ -53,6 +57,11 @@ def load(
     the host device and undefined on a GPU. Elements of an edge tile past the tensor are `padding_mode`.
     `order` loads a transposed tile: tile axis i runs along tensor axis `order[i]`. `latency` (1 to 10) and
     `allow_tma` are hints to the GPU's compiler.
+
+    Args:
+        check_bounds: False promises that all of the tile lies in the tensor, so that nothing is masked; one that
+            does not is an error on the host device and undefined on a GPU. Needs bytecode 13.4.
+        memory_order: WEAK, RELAXED or ACQUIRE, between blocks; `memory_scope` is DEVICE if not given.
     """
     kernel_only()
 
@@ -63,12 +72,16 @@ def store(
     tile: Scalar,
     *,
     order: Order = "C",
+    check_bounds: bool = True,
     latency: int | None = None,
     allow_tma: bool | None = None,
+    memory_order: MemoryOrder = MemoryOrder.WEAK,
+    memory_scope: MemoryScope | None = None,
 ) -> None:
     """Write `tile` at tile index `index` (see `load`); elements past the tensor's edge are dropped.
 
-    The tensor is a parameter given as `ca.mut(t)`. Blocks that write the same elements race.
+    The tensor is a parameter given as `ca.mut(t)`. Blocks that write the same elements race. `memory_order` is
+    WEAK, RELAXED or RELEASE.
     """
     kernel_only()
 

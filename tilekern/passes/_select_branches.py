@@ -71,7 +71,7 @@ class SelectBranches(Pass):
             and len(region.ops) - 1 <= self.max_ops
             and all(_is_cheap(inner) for inner in region.ops[:-1])
             for region in op.regions
-        ) and all(v.type == scalar(v.type.number) for v in op.merged if isinstance(v.type, TileType))
+        ) and all(not v.type.shape for v in op.merged if isinstance(v.type, TileType))
 
 
 def _is_cheap(op: Op) -> bool:
