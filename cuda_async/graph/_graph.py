@@ -14,6 +14,7 @@ on a worker thread where the caller is on a loop.
 from __future__ import annotations
 
 import copy
+import threading
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ..driver.graph import ChildNode, ConditionalNode, KernelNode, Node
@@ -28,7 +29,7 @@ from ._outputs import OutputTemplate
 from ._picture import graph_to_dot, graph_to_svg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from ..driver.graph import GraphHandle
@@ -98,6 +99,7 @@ class CudaGraph(Generic[T]):
     _inputs: dict[str, Tensor]
     _pending: list[DeviceOp[Any]]  # updates for the next launch
     _last: tuple[Stream, int] | None  # where the last launch was enqueued
+    _turn: threading.RLock  # held while inputs are set and the graph is launched
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("graphs are made by op.graph(), op.graph_on(stream) and CudaGraph.scope(stream)")
@@ -124,6 +126,7 @@ class CudaGraph(Generic[T]):
         self._closed = False
         self._outdated = False
         self._last = None
+        self._turn = threading.RLock()
         for child in recorder.children:
             self._state.link(child)
         self._plan()
@@ -221,24 +224,35 @@ class CudaGraph(Generic[T]):
         Raises:
             TypeError: no such input. ValueError: another shape.
         """
-        self._check_open()
-        steps = [self._set_input(name, value) for name, value in inputs.items()]
-        pending, self._pending = self._pending, []
-        steps = [*pending, *steps]
-        if not steps:
-            return GraphLaunch(self)
-        return collect(steps).then(lambda _: GraphLaunch(self))
+        return self._with_inputs(inputs, copies=False)
 
-    def _set_input(self, name: str, value: Any) -> DeviceOp[Any]:
-        tensor = self._inputs.get(name)
-        if tensor is None:
-            there = ", ".join(self._inputs) or "none; name them with graph(inputs={...}) or graph_input()"
-            raise TypeError(f"the graph has no input {name!r}; its inputs: {there}")
-        if isinstance(value, DeviceOp):
-            return value.then(lambda found: memcpy(tensor, found))
-        if isinstance(value, (int, float)):
-            return fill(tensor, value)
-        return memcpy(tensor, value)
+    def __call__(self, **inputs: Any) -> DeviceOp[T]:
+        """`replay()`, with the output copied to tensors of its own: they stay good whatever is launched later.
+
+        Setting the inputs, launching and copying is one step that no other launch comes into, so one graph may be
+        called from many tasks and threads at once.
+        """
+        return self._with_inputs(inputs, copies=True)
+
+    def _with_inputs(self, inputs: dict[str, Any], *, copies: bool) -> DeviceOp[T]:
+        self._check_open()
+        for name in inputs:
+            if name not in self._inputs:
+                there = ", ".join(self._inputs) or "none; name them with graph(inputs={...}) or graph_input()"
+                raise TypeError(f"the graph has no input {name!r}; its inputs: {there}")
+        first, self._pending = self._pending, []
+        computed = [name for name, value in inputs.items() if isinstance(value, DeviceOp)]
+        steps = {n: set_input(self._inputs[n], v) for n, v in inputs.items() if n not in computed}
+        first += [inputs[name] for name in computed]
+        if not first:
+            return GraphLaunch(self, list(steps.values()), copies=copies)
+
+        def go_on(values: list[Any]) -> DeviceOp[T]:
+            for name, value in zip(computed, values[len(values) - len(computed) :]):
+                steps[name] = set_input(self._inputs[name], value)
+            return GraphLaunch(self, list(steps.values()), copies=copies)
+
+        return collect(first).then(go_on)
 
     def update(self, op: DeviceOp[Any]) -> None:
         """Run `op` before the next launch, on the launch's stream: a `memcpy` into a tensor the graph reads, say.
@@ -262,12 +276,10 @@ class CudaGraph(Generic[T]):
         output: T = self._template.build(self._state, max(1, self._state.generation))
         return output
 
-    def _launch_on(self, ctx: ExecutionContext) -> Any:
-        """Enqueue a launch; the output, or UNPREPARED."""
+    def _launch_on(self, ctx: ExecutionContext, copies: bool) -> Any:
+        """Turn held. Enqueue a launch; the output."""
         executable = self._executable
-        if executable is None or self._outdated:
-            self._check_open()
-            return UNPREPARED
+        assert executable is not None
         stream = ctx.stream
         if ctx.device is not self._device:
             raise ContextError(
@@ -282,7 +294,10 @@ class CudaGraph(Generic[T]):
                 self._refuse_freed(buffer)
         if stream._recorder is not None:
             recorder: Any = stream._recorder
-            return self._record_into(recorder, stream)  # type: ignore[arg-type]  # with it comes such a stream
+            self._record_into(recorder, stream)  # type: ignore[arg-type]  # with it comes such a stream
+            if copies:
+                return self._template.build_copy(recorder.state, 1, ctx)
+            return self._template.build(recorder.state, 1)
         state = self._state
         with self._device._lock:
             number = stream._next
@@ -304,6 +319,8 @@ class CudaGraph(Generic[T]):
             stream._retained.append(executable)
             generation = state.advance()
             self._last = (stream, number)
+        if copies:
+            return self._template.build_copy(state, generation, ctx)
         return self._template.build(state, generation)
 
     def _refuse_freed(self, buffer: Buffer) -> NoReturn:
@@ -312,7 +329,7 @@ class CudaGraph(Generic[T]):
             "tensors that are kept"
         )
 
-    def _record_into(self, recorder: Recorder, stream: RecordingStream) -> Any:
+    def _record_into(self, recorder: Recorder, stream: RecordingStream) -> None:
         """Become a part of another graph."""
         with self._device._lock:
             for buffer in self._reads:
@@ -322,7 +339,6 @@ class CudaGraph(Generic[T]):
         stream._lane.add(ChildNode(nodes=copied_nodes(self._nodes, recorder, self._uses)))
         recorder.held.append(self._contents)
         recorder.children.append(self._state)
-        return self._template.build(recorder.state, 1)
 
     # -- changing nodes
 
@@ -438,22 +454,62 @@ class CudaGraph(Generic[T]):
 
 
 class GraphLaunch(DeviceOp[T]):
-    """One launch of a graph. Made by `CudaGraph.launch()` and `replay()`."""
+    """One launch of a graph. Made by `CudaGraph.launch()`, `replay()` and by calling it.
+
+    All that is slow is prepared first; then the inputs are set, and the graph is launched and its output copied if that
+    was asked for, in one go that no other launch of the graph comes into.
+    """
 
     _reports_unprepared = True
     _checks_output = False
+    _mapped = False
 
-    def __init__(self, graph: CudaGraph[T]) -> None:
+    def __init__(
+        self, graph: CudaGraph[T], steps: Sequence[DeviceOp[Any]] = (), *, copies: bool = False
+    ) -> None:
         self._graph = graph
+        self._steps = steps
+        self._copies = copies
 
     def _device_hint(self) -> Device:
         return self._graph._device
 
     def prepare(self, ctx: ExecutionContext) -> None:
-        self._graph._instantiate()
+        graph = self._graph
+        if graph._executable is None or graph._outdated:
+            graph._check_open()
+            graph._instantiate()
+        for step in self._steps:
+            if step.needs_prepare(ctx):
+                step.prepare(ctx)
+        if self._copies and ctx.device._would_map(graph._template.size_bytes):
+            ctx.device._map_ahead(graph._template.size_bytes, ctx.stream)
 
     def execute(self, ctx: ExecutionContext) -> Any:
-        return self._graph._launch_on(ctx)
+        graph = self._graph
+        if ctx.device is graph._device:
+            for step in self._steps:
+                if step.needs_prepare(ctx):
+                    return UNPREPARED
+            if self._copies and not self._mapped and ctx.device._would_map(graph._template.size_bytes):
+                self._mapped = (
+                    True  # once is enough: another may have taken it, and then this one maps it here
+                )
+                return UNPREPARED
+        with graph._turn:
+            if graph._executable is None or graph._outdated:
+                graph._check_open()
+                return UNPREPARED
+            for step in self._steps:
+                step.execute(ctx)
+            return graph._launch_on(ctx, self._copies)
+
+
+def set_input(tensor: Tensor, value: Any) -> DeviceOp[Any]:
+    """An operation, of one step, that puts `value` into an input."""
+    if isinstance(value, (int, float)):
+        return fill(tensor, value)
+    return memcpy(tensor, value)
 
 
 def all_nodes(nodes: list[Node]) -> list[Node]:

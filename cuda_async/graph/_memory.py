@@ -36,8 +36,8 @@ __all__ = ["GraphBuffer", "GraphMemory", "GraphState", "root_of"]
 ALIGNMENT_BYTES = 256
 """As of the device's own allocations."""
 SMALLEST_CHUNK_BYTES = 64 << 10
-LARGEST_CHUNK_BYTES = 32 << 20
-"""What a chunk grows to; larger tensors get one of their size."""
+LARGEST_CHUNK_BYTES = 8 << 20
+"""What a chunk grows to: mapping it must not hold up a loop. Larger tensors get one of their size, mapped ahead."""
 
 
 class GraphState:

@@ -11,12 +11,14 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ..memory import MappedPartition, Partition, Tensor
+from ..ops import copy as copy_of
 from ._memory import GraphBuffer, GraphState, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-    from ..memory import Buffer
+    from ..memory import Buffer, DType
+    from ..ops import ExecutionContext
 
 __all__ = ["OutputTemplate"]
 
@@ -40,17 +42,42 @@ class _Launch:
             )
         return found
 
+    def tensor(
+        self, recorded: Buffer, address: int, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> Tensor:
+        """One tensor of the output."""
+        return Tensor._make(self.buffer(recorded), address, dtype, shape, strides)
+
+
+class _Copied(_Launch):
+    """Copies of one launch's outputs, enqueued behind it."""
+
+    __slots__ = ("_ctx",)
+
+    def __init__(self, state: GraphState, generation: int, ctx: ExecutionContext) -> None:
+        super().__init__(state, generation)
+        self._ctx = ctx
+
+    def tensor(
+        self, recorded: Buffer, address: int, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> Tensor:
+        made: Tensor = copy_of(super().tensor(recorded, address, dtype, shape, strides)).execute(self._ctx)
+        return made
+
 
 class OutputTemplate:
     """Makes a graph's output, for one launch after another.
 
     Args:
         value: as recorded. written: the ordinary buffers that the graph writes.
+    Attributes:
+        size_bytes: of the tensors that a copy of the output allocates.
     """
 
     def __init__(self, value: Any, written: Container[Buffer]) -> None:  # whatever an operation yields
         self._written = written
         self._shared: list[Buffer] = []
+        self.size_bytes = 0
         self._build = self._of(value)
         self._value = value
 
@@ -63,6 +90,11 @@ class OutputTemplate:
         """The output of launch `generation`."""
         build = self._build
         return self._value if build is None else build(_Launch(state, generation))
+
+    def build_copy(self, state: GraphState, generation: int, ctx: ExecutionContext) -> Any:
+        """The output of launch `generation`, which was enqueued last, in tensors of its own."""
+        build = self._build
+        return self._value if build is None else build(_Copied(state, generation, ctx))
 
     def _of(self, value: Any) -> Callable[[_Launch], Any] | None:
         """How to make `value` anew; None where it stays as it is."""
@@ -87,9 +119,9 @@ class OutputTemplate:
             return None
         if not isinstance(buffer, GraphBuffer):
             self._shared.append(buffer)
+        self.size_bytes += tensor.nbytes
         address, dtype, shape, strides = tensor._address, tensor.dtype, tensor.shape, tensor.strides
-        make = Tensor._make
-        return lambda launch: make(launch.buffer(buffer), address, dtype, shape, strides)
+        return lambda launch: launch.tensor(buffer, address, dtype, shape, strides)
 
     def _of_part(self, value: Any, name: str) -> Callable[[_Launch], Any] | None:
         inner = self._of(getattr(value, name))

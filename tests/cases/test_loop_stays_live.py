@@ -196,3 +196,18 @@ async def test_beside_the_first_use_of_a_device(device, anyio_backend):
         if gaps[-1] <= LONGEST_GAP_S[device.kind]:
             return
     raise AssertionError(f"the loop was held for {gaps} s")
+
+
+async def test_beside_the_capture_of_a_graph(device):
+    """Case C40: 300 nodes are recorded and made a graph, and the graph is replayed."""
+    x = await ca.ones(1 << 16)
+
+    async def work():
+        op = ca.copy(x)
+        for _ in range(299):
+            op = op.then(ca.copy)
+        graph = await op.graph()
+        for _ in range(3):
+            await graph.launch()
+
+    await expect_live(device, work)

@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import anyio
 import numpy as np
 import pytest
 
@@ -339,3 +340,39 @@ async def test_foreign_call_on_the_host_device(host, kernels):
     await graph.launch()
     await graph.launch()
     assert calls == [1, 1]
+
+
+async def test_called_graph_yields_tensors_of_its_own(device, kernels):
+    graph = (
+        await ca.graph_input("x", (8,))
+        .then(lambda x: kernels.scaled(x, 2.0, 0.0))
+        .map(lambda y: {"y": y[:4]})
+        .graph()
+    )
+    first = await graph(x=1.0)
+    second = await graph(x=2.0)
+    assert ((await first["y"].to_host())[0], (await second["y"].to_host())[0]) == (2.0, 4.0)
+
+
+@pytest.mark.parametrize("count", [8, 1 << 16], ids=["small", "staged by a worker"])
+async def test_calls_from_many_tasks_do_not_mix(device, kernels, count):
+    """Two inputs, the larger ones staged on worker threads, so tasks wait between them."""
+    blocks = -(-count // 256)
+    z = ca.empty(count)
+    op = ca.zip(ca.graph_input("x", (count,)), ca.graph_input("y", (count,)), z).then(
+        lambda xyz: kernels.add_to.launch(
+            blocks, 256, ca.mut(xyz[2]), ca.read(xyz[0]), ca.read(xyz[1]), count
+        )
+    )
+    graph = await op.first().graph()
+    results = {}
+
+    async def call(i):
+        x, y = np.full(count, i, "f4"), np.full(count, 100.0 * i, "f4")
+        results[i] = await graph(x=x, y=y).to_host()
+
+    async with anyio.create_task_group() as group:
+        for i in range(12):
+            group.start_soon(call, i)
+    for i, result in results.items():
+        assert (result == 101.0 * i).all()
