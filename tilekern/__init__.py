@@ -9,10 +9,12 @@
 
 Layout: `language` is what kernels call; `frontend` turns a kernel's syntax tree into `ir`; `passes` rewrite
 it; `interpreter` runs it on the host device; `lowering` writes it as Tile IR bytecode with `tileir`, which
-also runs NVIDIA's assembler; `jit` specialises, caches and launches. `kernels` is a library.
+also runs NVIDIA's assembler; `jit` specialises, caches and launches. `arrays` makes tensors, `kernels` is a library;
+`tune` and `bench` search and measure; `cli` is the command `tilekern`.
 """
 
 from . import errors
+from .arrays import arange, convert, eye, linspace, rand, randn
 from .dtypes import (
     DType,
     bfloat16,
@@ -75,7 +77,6 @@ from .language import (
     Tile3D,
     abs,
     add,
-    arange,
     argmax,
     argmin,
     assert_,
@@ -220,6 +221,7 @@ __all__ = [
     "cat",
     "cdiv",
     "ceil",
+    "convert",
     "cos",
     "cosh",
     "cumprod",
@@ -237,6 +239,7 @@ __all__ = [
     "float8_e4m3fn",
     "float8_e5m2",
     "float8_e8m0fnu",
+    "eye",
     "float16",
     "float32",
     "float64",
@@ -258,6 +261,7 @@ __all__ = [
     "kernel",
     "less",
     "less_equal",
+    "linspace",
     "load",
     "load_compiled",
     "load_like",
@@ -287,6 +291,8 @@ __all__ = [
     "prod",
     "reduce",
     "register_source",
+    "rand",
+    "randn",
     "reshape",
     "rsqrt",
     "scan",

@@ -35,6 +35,8 @@ def call(t: Translator, function: object, args: tuple[object, ...], kwargs: dict
         if handler is not None:
             return _language(t, handler, (function.target, *args), kwargs)
         return call(t, getattr(language, function.name), (function.target, *args), kwargs)
+    if isinstance(function, types.FunctionType):
+        function = getattr(function, language.IN_KERNELS, function)
     if isinstance(function, types.FunctionType) and function in HANDLERS:
         return _language(t, function, args, kwargs)
     if isinstance(function, DType):

@@ -21,6 +21,7 @@ from ._annotations import (
     Tile3D,
 )
 from ._creation import arange, full, ones, zeros
+from ._kernel_only import IN_KERNELS, means_in_kernels
 from ._math import (
     abs,
     add,
@@ -119,6 +120,7 @@ __all__ = [
     "ArrayAnnotation",
     "Constant",
     "ConstantMarker",
+    "IN_KERNELS",
     "Index",
     "Order",
     "OwnedTile",
@@ -187,6 +189,7 @@ __all__ = [
     "matmul",
     "max",
     "maximum",
+    "means_in_kernels",
     "min",
     "minimum",
     "mma",
