@@ -521,7 +521,13 @@ class Device:
             except OutOfMemoryError:
                 self._collect(everything=True)
                 driver.pool_trim(0)
-                address = driver.memory_alloc_async(size_bytes, stream.handle)
+                try:
+                    address = driver.memory_alloc_async(size_bytes, stream.handle)
+                except OutOfMemoryError:
+                    driver.pool_trim(
+                        0
+                    )  # a CUDA pool keeps what it had got before it found that there is too little
+                    raise
             self._used += size_bytes
             if self._used > self._used_high:
                 self._used_high = self._used
@@ -551,6 +557,7 @@ class Device:
         try:
             address = driver.memory_alloc_async(size_bytes, stream._handle)
         except OutOfMemoryError:
+            driver.pool_trim(0)
             return
         driver.memory_free_async(address, stream._handle)
 

@@ -107,12 +107,18 @@ async def test_limits_that_make_no_sense(device, size):
         device.memory_limit = before
 
 
-async def test_more_than_the_device_has(device, memory_is_back):
+@pytest.mark.parametrize("times", [0.9, 4])
+async def test_more_than_the_device_has(device, memory_is_back, times):
     """Case C37 without a limit: an out-of-memory error with the same facts, and the device works on."""
-    size = 4 * device.properties.total_memory_bytes
+    total = device.properties.total_memory_bytes
+    size = int(times * total)
+    held = await ca.empty(total // 5, "uint8") if times < 1 else None
     with pytest.raises(ca.OutOfMemoryError) as info:
         await ca.empty(size, "uint8")
     assert info.value.requested_bytes == size
     assert info.value.limit_bytes > 0
-    del info
+    del info, held
+    gc.collect()
+    await ca.drain()
+    assert device.memory_stats().reserved_bytes < total // 4  # nothing of what did not suffice was kept
     assert (await ca.ones(4).to_host()).tolist() == [1] * 4

@@ -77,6 +77,8 @@ class MemoryCalls(ModuleCalls):
         Raises:
             OutOfMemoryError: it does not fit.
         """
+        if size_bytes > self.properties.total_memory_bytes:
+            self._out_of_memory(size_bytes)  # the driver would map all there is before it says so
         code, address = self._cuMemAllocFromPoolAsync(size_bytes, self._pool, self._streams[stream])
         if code:
             if int(code) == OUT_OF_MEMORY:
