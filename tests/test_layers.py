@@ -23,15 +23,27 @@ CUDA_ASYNC = ("errors", "driver", "memory", "scheduling", "ops", "graph", "testi
 TILEKERN = {
     "errors": set(),
     "dtypes": set(),
+    "_terms": set(),
     "ir": {"errors", "dtypes"},
     "language": {"errors", "dtypes"},
-    "passes": {"errors", "dtypes", "ir"},
+    "passes": {"errors", "dtypes", "_terms", "ir"},
     "tileir": {"errors"},
     "lowering": {"errors", "dtypes", "ir", "tileir"},
     "interpreter": {"errors", "dtypes", "ir"},
-    "frontend": {"errors", "dtypes", "ir", "language"},
+    "frontend": {"errors", "dtypes", "_terms", "ir", "language"},
     "jit": {
-        *("errors", "dtypes", "ir", "language", "passes", "tileir", "lowering", "interpreter", "frontend"),
+        *(
+            "errors",
+            "dtypes",
+            "_terms",
+            "ir",
+            "language",
+            "passes",
+            "tileir",
+            "lowering",
+            "interpreter",
+            "frontend",
+        ),
     },
 }
 TILEKERN_TOP = {"__main__", "arrays", "bench", "cli", "kernels", "tune"}

@@ -52,6 +52,7 @@ from .errors import (
 )
 from .frontend import register_source
 from .jit import (
+    ByTarget,
     Kernel,
     KernelLaunch,
     KernelOptions,
@@ -169,6 +170,7 @@ from .language import (
 
 __all__ = [
     "ArrayAnnotation",
+    "ByTarget",
     "CompiledKernelError",
     "Constant",
     "DType",
@@ -235,11 +237,11 @@ __all__ = [
     "expand_dims",
     "export_compiled",
     "extract",
+    "eye",
     "float4_e2m1fn",
     "float8_e4m3fn",
     "float8_e5m2",
     "float8_e8m0fnu",
-    "eye",
     "float16",
     "float32",
     "float64",
@@ -289,10 +291,10 @@ __all__ = [
     "print",
     "printf",
     "prod",
-    "reduce",
-    "register_source",
     "rand",
     "randn",
+    "reduce",
+    "register_source",
     "reshape",
     "rsqrt",
     "scan",

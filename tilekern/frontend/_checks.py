@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .._terms import Term
     from ..ir import Location
 
-__all__ = ["CoversGrid", "Fits", "LaunchCheck", "NotZero"]
+__all__ = ["Fits", "LaunchCheck", "NotZero", "Requires"]
 
 Grid = tuple[int, int, int]
 
@@ -26,6 +27,11 @@ class NotZero:
     why: str
     location: Location | None
 
+    @property
+    def flats(self) -> tuple[int, ...]:
+        """Positions of the flat arguments it reads."""
+        return (self.flat,)
+
     def problem(self, values: Sequence[int | float], grid: Grid) -> str | None:
         """What is wrong with these arguments; None when nothing is."""
         if values[self.flat] != 0:
@@ -34,27 +40,42 @@ class NotZero:
 
 
 @dataclass(frozen=True, slots=True)
-class CoversGrid:
-    """A dimension of a tensor has a tile for every block along a grid axis."""
+class Requires:
+    """Numbers of the launch are 0 or more: a bound of a tile index, or a declared precondition.
 
-    flat: int | None
-    """Position of the dimension among the flat arguments; None where it is known: then `known` is it."""
-    known: int
-    tile: int
-    grid_axis: int
-    name: str
-    axis: int
+    Attributes:
+        at_least: the numbers.
+        guards: all is well if one of these is below 1: then no access is reached. So it is without blocks.
+        decides: where it does not hold, a variant that checks in the kernel is to run.
+        reason: what is wrong otherwise, with braces for the values of `shown`.
+        flats: positions of the flat arguments it reads.
+    """
+
+    at_least: tuple[Term, ...]
+    guards: tuple[Term, ...]
+    decides: bool
+    reason: str
+    shown: tuple[Term, ...]
+    flats: tuple[int, ...]
     location: Location | None
 
     def problem(self, values: Sequence[int | float], grid: Grid) -> str | None:
         """What is wrong with these arguments; None when nothing is."""
-        extent = self.known if self.flat is None else int(values[self.flat])
-        if extent > (grid[self.grid_axis] - 1) * self.tile:
+        if 0 in grid:
             return None
-        return (
-            f"axis {self.axis} of {self.name} is {extent}, too short for {grid[self.grid_axis]} blocks that "
-            f"each load a tile of {self.tile} along it"
-        )
+        for guard in self.guards:
+            try:
+                if guard.value(values, grid) < 1:
+                    return None
+            except ZeroDivisionError:
+                continue
+        try:
+            if all(term.value(values, grid) >= 0 for term in self.at_least):
+                return None
+            shown = [str(term.value(values, grid)) for term in self.shown]
+        except ZeroDivisionError as error:
+            return f"{self.reason.split(':')[0]}: {error}, and its tile index is divided by that"
+        return self.reason.format(*shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +89,11 @@ class Fits:
     highest: int
     location: Location | None
 
+    @property
+    def flats(self) -> tuple[int, ...]:
+        """Positions of the flat arguments it reads."""
+        return (self.flat,)
+
     def problem(self, values: Sequence[int | float], grid: Grid) -> str | None:
         """What is wrong with these arguments; None when nothing is."""
         value = values[self.flat]
@@ -78,4 +104,4 @@ class Fits:
         )
 
 
-LaunchCheck = NotZero | CoversGrid | Fits
+LaunchCheck = NotZero | Fits | Requires

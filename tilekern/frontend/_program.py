@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .._terms import LaunchFacts, Term, argument, constant, quotient
 from ..ir import (
     AssumeBoundedOp,
     AssumeDivByOp,
@@ -21,9 +22,18 @@ from ..ir import (
 )
 from ._aggregates import new_record, record_fields
 from ._calls import run_function
-from ._effects import check_effects
+from ._effects import check_effects, note_accesses
 from ._frame import Frame
-from ._specs import ConstantSpec, GroupSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
+from ._preconditions import apply_preconditions
+from ._specs import (
+    ConstantSpec,
+    GroupSpec,
+    ParameterSpec,
+    PartitionSpec,
+    PointerSpec,
+    ScalarSpec,
+    TensorSpec,
+)
 from ._translator import Translator
 from ._values import Loose, OwnedTileValue, TensorValue
 from .operations import block_id
@@ -44,11 +54,13 @@ class Program:
         function: the kernel in the IR; its parameters are the flat arguments of a launch.
         checks: what every launch must satisfy.
         captures: what is compiled in of the program around it.
+        facts: what the launcher sees to, for proofs about indices.
     """
 
     function: Function
     checks: tuple[LaunchCheck, ...]
     captures: tuple[Capture, ...]
+    facts: LaunchFacts
 
 
 def translate(
@@ -56,11 +68,13 @@ def translate(
     specs: Sequence[ParameterSpec],
     hints: dict[str, int] | None = None,
     grid: tuple[int, int, int] | None = None,
+    preconditions: Sequence[str] = (),
 ) -> Program:
     """Translate a kernel for arguments of those specs, in the order of its parameters.
 
     Args:
         grid: compiled in where it is given, so that `tk.num_blocks` is known at compile time.
+        preconditions: what the kernel declares of its arguments; see `_preconditions.py`.
     Raises:
         KernelError: the kernel's code is wrong; the message points at it.
     """
@@ -78,12 +92,45 @@ def translate(
     for name, spec in zip(names, specs, strict=True):
         frame.variables[name] = _parameter(t, name, spec)
     parameters = dict(frame.variables)
+    facts, checks = apply_preconditions(preconditions, _extents(t, parameters), _facts(t, grid), t.location)
+    t.checks += checks
     run_function(t, frame)
-    check_effects(t.effects, frame, parameters)
+    note_accesses(t, function)
+    check_effects(t.effects, frame, parameters, t.memory)
     t.at(frame, source.node)
     t.add(ReturnOp())
     function.verify()
-    return Program(function, tuple(dict.fromkeys(t.checks)), t.captures.steady())
+    facts = facts._replace(grid_limits=(*facts.grid_limits, *t.grid_limits))
+    return Program(function, tuple(dict.fromkeys(t.checks)), t.captures.steady(), facts)
+
+
+def _facts(t: Translator, grid: tuple[int, int, int] | None) -> LaunchFacts:
+    """What is known of the grid, and which arguments are numbers of a launch."""
+    limits = tuple([(axis, constant(size)) for axis, size in enumerate(grid or ())])
+    numbers = [position for value, position in t.entry.items() if value not in t.dimensions]
+    return LaunchFacts(grid_limits=limits, scalars=frozenset(numbers))
+
+
+def _extents(t: Translator, parameters: dict[str, object]) -> Callable[[str, int], Term | None]:
+    """The dimension of a tensor or partition parameter along an axis."""
+
+    def extent(name: str, axis: int) -> Term | None:
+        value = parameters.get(name)
+        tensor = value.tensor if isinstance(value, OwnedTileValue) else value
+        if not isinstance(tensor, TensorValue) or axis >= tensor.rank:
+            return None
+        return dimension(tensor, axis)
+
+    return extent
+
+
+def dimension(tensor: TensorValue, axis: int) -> Term:
+    """A dimension of a tensor parameter, as the launch knows it."""
+    extent, flat = tensor.shape[axis], tensor.flat[axis]
+    if flat is not None:
+        return argument(flat, f"{tensor.name}_shape{axis}")
+    assert isinstance(extent, int)
+    return constant(extent)
 
 
 def _parameter(t: Translator, name: str, spec: ParameterSpec) -> object:
@@ -95,7 +142,11 @@ def _parameter(t: Translator, name: str, spec: ParameterSpec) -> object:
     if isinstance(spec, PartitionSpec):
         tensor = _tensor(t, name, spec.tensor)
         index = tuple([block_id(t, axis) for axis in range(len(spec.tile_shape))])
+        for axis, side in enumerate(spec.tile_shape):
+            t.grid_limits.append((axis, quotient(dimension(tensor, axis), constant(side), up=True)))
         return OwnedTileValue(tensor, spec.tile_shape, index)
+    if isinstance(spec, PointerSpec):
+        return _pointer(t, name, spec)
     if isinstance(spec, GroupSpec):
         return _group(t, name, spec)
     return _tensor(t, name, spec)
@@ -134,15 +185,24 @@ def _entry_argument(t: Translator, kind: TileType, name: str, make: type[Value] 
     return value
 
 
+def _pointer(t: Translator, name: str, spec: PointerSpec) -> Value:
+    base = _entry_argument(t, TileType(PointerType(spec.dtype)), name)
+    aligned = _assume_multiple(t, base, spec.alignment)
+    t.memory[base] = t.memory[aligned] = (name, spec.writable)
+    return aligned
+
+
 def _tensor(t: Translator, name: str, spec: TensorSpec) -> TensorValue:
     base = _entry_argument(t, TileType(PointerType(spec.dtype)), name)
+    t.memory[base] = (name, spec.writable)
     shape: list[Value | int] = []
     flat: list[int | None] = []
     for axis, extent in enumerate(spec.shape):
         if extent is None:
-            argument = _entry_argument(t, scalar(spec.index_dtype), f"{name}_shape{axis}")
-            flat.append(t.entry[argument])
-            shape.append(argument)
+            entry = _entry_argument(t, scalar(spec.index_dtype), f"{name}_shape{axis}")
+            t.dimensions.add(entry)
+            flat.append(t.entry[entry])
+            shape.append(entry)
         else:
             flat.append(None)
             shape.append(extent)

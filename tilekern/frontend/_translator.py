@@ -17,19 +17,32 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..dtypes import DType, bool_
+from .._terms import Term
+from ..dtypes import DType, bool_, float4_e2m1fn
 from ..errors import KernelError, KernelSyntaxError, KernelTypeError, KernelValueError
 from ..ir import Block, Builder, ConstantOp, Location, Op, TileType, Value, tile_shape_problem
 from ._captures import Captures
 from ._checks import LaunchCheck
 from ._effects import Effects
 from ._frame import Frame
-from ._values import Loose, describe
+from ._values import Loose, describe, is_scalar
 
 __all__ = ["MAX_CALL_DEPTH", "Translator"]
 
 MAX_CALL_DEPTH = 40
 """How deep helper calls nest. Python's own recursion limit is a few times that many calls away."""
+
+_TYPES: dict[object, str] = {
+    int: "int32",
+    float: "float32",
+    **dict.fromkeys(("float32", "f4", "float"), "float32"),
+    **dict.fromkeys(("float16", "f2", "half"), "float16"),
+    **dict.fromkeys(("float64", "f8", "double"), "float64"),
+    **dict.fromkeys(("int32", "i4", "int"), "int32"),
+    **dict.fromkeys(("int64", "i8"), "int64"),
+    "bfloat16": "bfloat16",
+}
+"""What other systems call element types by."""
 
 OpT = TypeVar("OpT", bound=Op)
 
@@ -43,6 +56,10 @@ class Translator:
         captures: what it read of the program around it, so far.
         effects: what it does to memory, as far as found.
         entry: position among the launch's flat arguments, by entry parameter.
+        dimensions: the entry parameters that are dimensions of tensors.
+        grid_limits: (axis, term): the launcher sees to it that the grid is not larger.
+        memory: name of each parameter that is an address, and whether it was given for writing.
+        body: the kernel's own block.
         depth: helper calls around the current statement.
         grid: the launch's grid where it is compiled in.
     """
@@ -53,6 +70,10 @@ class Translator:
         self.captures = Captures()
         self.effects = Effects()
         self.entry: dict[Value, int] = {}
+        self.memory: dict[Value, tuple[str, bool]] = {}
+        self.body = body
+        self.dimensions: set[Value] = set()
+        self.grid_limits: list[tuple[int, Term]] = []
         self.depth = 0
         self.grid: tuple[int, int, int] | None = None
 
@@ -100,16 +121,26 @@ class Translator:
     # -- operations
     def add(self, op: OpT) -> OpT:
         """Append `op`."""
+        for value in op.results:
+            kind = value.type
+            if isinstance(kind, TileType) and kind.dtype is float4_e2m1fn and kind.size % 2:
+                raise self.wrong_type(
+                    "a tile of float4_e2m1fn has an even number of elements, since two share a byte; this one "
+                    f"would have shape {kind.shape}"
+                )
         return self.builder.add(op)
 
     def constant(self, number: bool | int | float, dtype: DType, shape: tuple[int, ...] = ()) -> Value:
         """A tile with `number` everywhere, rounded to `dtype`; refuses an integer that does not fit."""
+        value = self.held(number, dtype)
+        return self.add(ConstantOp(value=value, result=Value(TileType(dtype, shape)))).result
+
+    def held(self, number: bool | int | float, dtype: DType) -> bool | int | float:
+        """`number` as `dtype` holds it."""
         value: bool | int | float
         if dtype.is_float:
             try:
-                value = (
-                    float(np.asarray(float(number)).astype(dtype.dtype)) if dtype.bits < 64 else float(number)
-                )
+                value = dtype.rounded(float(number))
             except OverflowError:
                 raise self.wrong_value(f"{number} is too large for {dtype.name}") from None
         elif dtype is bool_:
@@ -124,7 +155,7 @@ class Translator:
             raise self.wrong_value(
                 f"{value} does not fit {dtype.name}, which holds {dtype.lowest} to {dtype.highest}"
             )
-        return self.add(ConstantOp(value=value, result=Value(TileType(dtype, shape)))).result
+        return value
 
     # -- what must be known at compile time
     def static_int(self, value: object, what: str) -> int:
@@ -136,7 +167,13 @@ class Translator:
                 f"{what} is known at compile time, and {value.name} is an argument of the launch; declare it "
                 f"{value.name}: tk.Constant[int]"
             )
-        raise self.wrong_type(f"{what} is a whole number known at compile time, got {describe(value)}")
+        hint = ""
+        if is_scalar(value):
+            hint = (
+                "; what comes from a tensor's shape, a tile or the grid is known only when the kernel runs: use a "
+                "tk.Constant[int] parameter, or loop over tiles of a fixed shape"
+            )
+        raise self.wrong_type(f"{what} is a whole number known at compile time, got {describe(value)}{hint}")
 
     def static_bool(self, value: object, what: str) -> bool:
         """`value`, a bool known at compile time."""
@@ -169,7 +206,9 @@ class Translator:
                 return dtype_of(value)
             except TypeError as error:
                 raise self.wrong_type(str(error)) from None
-        raise self.wrong_type(f"{what} is an element type such as tk.float32, got {describe(value)}")
+        wanted = _TYPES.get(value) if isinstance(value, type | str) else None
+        hint = f"; use tk.{wanted}" if wanted else ""
+        raise self.wrong_type(f"{what} is an element type such as tk.float32, got {describe(value)}{hint}")
 
     def axis(self, value: object, rank: int, what: str = "axis") -> int:
         """`value`, an axis of a tile of rank `rank`; negative ones count from the end."""

@@ -15,12 +15,18 @@ CONVERSION = re.compile(r"%(?:%|([-+ #0]*\d*(?:\.\d+)?)([diuxXofFeEgG]))")
 
 
 class AssertOp(Op, mnemonic="assert", effect="control"):
-    """Stop with `message` unless every element of a bool tile is true."""
+    """Stop with `message` unless every element of a bool tile is true.
+
+    `bounds` marks a check of a tile index: "here" next to the access, "ahead" in front of loops around it.
+    """
 
     condition: Operand
     message: str
+    bounds: str = ""
 
     def verify(self) -> None:
+        if self.bounds not in ("", "here", "ahead"):
+            raise self.fail(f"bounds is here, ahead or empty, got {self.bounds}")
         kind = self.condition.type
         if not isinstance(kind, TileType) or kind.dtype is not bool_:
             raise self.fail(f"the condition is a bool tile, got {kind}")

@@ -10,6 +10,7 @@ and the names below that few use, when they are used.
 from typing import TYPE_CHECKING
 
 from ._ahead import export_compiled, load_compiled
+from ._by_target import ByTarget
 from ._kernel import Kernel, kernel
 from ._launch import CompileOp, KernelLaunch
 from ._meta import Meta, MetaMut, MetaPartition, meta
@@ -17,11 +18,13 @@ from ._options import KernelOptions
 from ._warm_up import WarmUp, warm_up
 
 if TYPE_CHECKING:
+    from ._check_report import CheckReport
     from ._compiled import CompiledKernels, CompiledVariant
     from ._inspect import Report, Resources
     from ._timings import CompileTimings
 
 _HOME_OF = {
+    "CheckReport": "_check_report",
     "CompiledKernels": "_compiled",
     "CompiledVariant": "_compiled",
     "CompileTimings": "_timings",
@@ -45,6 +48,8 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "ByTarget",
+    "CheckReport",
     "CompileOp",
     "CompileTimings",
     "CompiledKernels",

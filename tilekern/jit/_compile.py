@@ -5,16 +5,17 @@ Imported when something has to be compiled: it brings the whole compiler.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from cuda_async import Module
 from cuda_async.driver import HostImage
 
-from ..frontend import FunctionSource, ParameterSpec, Program, translate
+from .._terms import Argument
+from ..frontend import FunctionSource, LaunchCheck, ParameterSpec, Program, Requires, translate
 from ..ir import Function, PointerType, TileType
-from ..passes import ORDER, PIPELINE, run_passes
+from ..passes import CheckBounds, LaunchCondition, Placement, pipeline, run_passes
 from ._disk_cache import name_of
 from ._timings import CompileTimings, Origin
 from ._variant import HOST, Variant
@@ -66,15 +67,45 @@ def build_program(
     *,
     for_device: bool,
     clock: _Clock | None = None,
+    placement: Placement | None = None,
 ) -> Program:
-    """Translate a kernel and run the passes; with tokens where it is to be compiled."""
+    """Translate a kernel and run the passes; with tokens where it is to be compiled.
+
+    Args:
+        placement: gets where bounds are checked.
+    """
     clock = clock or _Clock.start()
     grid = options.const_grid if isinstance(options.const_grid, tuple) else None
-    program = translate(source, specs, options.hints, grid)
+    program = translate(source, specs, options.hints, grid, options.preconditions)
     clock.step("front_end")
-    run_passes(program.function, PIPELINE + ORDER if for_device else PIPELINE)
+    check = CheckBounds(
+        program.facts,
+        deny=options.deny_in_kernel_checks,
+        unchecked=options.unchecked,
+        in_place=options.checks_in_place,
+        variants=options.check_variants,
+    )
+    run_passes(program.function, pipeline(check, fuse=options.fuse_multiply_add, for_device=for_device))
+    checks = (*program.checks, *map(_launch_check, check.placement.conditions))
+    if placement is not None:
+        placement.axes[:], placement.conditions[:] = check.placement.axes, check.placement.conditions
     clock.step("passes")
-    return program
+    return replace(program, checks=checks)
+
+
+def _launch_check(condition: LaunchCondition) -> LaunchCheck:
+    """A launch check from what the bounds pass found."""
+    terms = (*condition.at_least, *condition.guards, *condition.shown)
+    flats = {a.position for term in terms for a in term.atoms() if isinstance(a, Argument)}
+    return Requires(
+        condition.at_least,
+        condition.guards,
+        condition.decides,
+        condition.reason,
+        condition.shown,
+        tuple(sorted(flats)),
+        condition.location,
+    )
 
 
 def compile_variant(
@@ -157,7 +188,7 @@ def assembled(
             target,
             kernel=function.name,
             source=_place(function),
-            opt_level=0 if options.debug else options.opt_level,
+            opt_level=0 if options.debug else options.level(target),
             line_info=options.line_info,
             debug=options.debug,
             remarks=remarks,
@@ -216,7 +247,7 @@ def _cubin(
             "kernel": function.name,
             "source": _place(function),
             "target": target,
-            "opt_level": options.opt_level,
+            "opt_level": options.level(target),
             "assembler": toolchain.assembler,
             "assembler_ms": round((perf_counter() - began) * 1e3, 1),
             "cubin_bytes": len(cubin),

@@ -165,7 +165,7 @@ def _assemble(
     from ..lowering import lower
     from ._compile import assembled, build_program, bytecode_of, toolchain_for
 
-    options = kernel.options
+    options = kernel.options.for_target(target)
     function = build_program(kernel.source, specs, options, for_device=True).function
     bytecode = lower(function, locations=True) if locations else bytecode_of(function, options)
     toolchain = toolchain_for(function, target)

@@ -14,22 +14,34 @@ import types
 from collections import deque
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from cuda_async import BoundLaunch, Device, Mut, Partition, Read, Tensor
 
 from ..errors import KernelArgumentError
+from ._by_target import ByTarget
 from ._grid import Grid, as_grid, grid_of
 from ._launch import CompileOp, KernelLaunch
 from ._options import KernelOptions
 from ._parameters import Parameter, names_around, parameters_of
 from ._versions import Versions
-from ._written import CallPath, Run, flat_arguments, run_checks, write_call_path, write_run
+from ._written import (
+    CallPath,
+    Run,
+    Slot,
+    are_decided,
+    flat_arguments,
+    run_checks,
+    write_call_path,
+    write_run,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ..frontend import FunctionSource, ParameterSpec
+    from ._check_report import CheckReport
     from ._disk_cache import DiskCache
     from ._grouped import GroupedKernel
     from ._inspect import Report, Resources
@@ -149,7 +161,7 @@ class Kernel:
         Args:
             grid: as for `KernelLaunch.grid`.
         """
-        from ._specialize import flat_slots, specialize
+        from ._specialize import specialize
 
         parameters = self.parameters
         bound = self._bind(parameters, args, kwargs)
@@ -158,8 +170,9 @@ class Kernel:
             return grouped.bind(*grouped.parts(bound), device=device, grid=grid)
         specs = specialize(self.name, parameters, bound, self.options.max_divisibility)
         blocks = grid_of(self.name, parameters, bound, None if grid is None else as_grid(grid))
-        variant = self._variant(specs, device, self.options.with_grid(blocks))
-        values = flat_arguments(flat_slots(self.name, parameters, variant.specs, bound), bound)
+        options = self.options.with_grid(blocks)
+        variant, slots = self._variant_and_slots(specs, bound, blocks, device, options)
+        values = flat_arguments(slots, bound)
         run_checks(self.name, variant.checks, values, blocks)
         outputs = self._regrouped(tuple([a.tensor if isinstance(a, Mut | Read) else a for a in bound]))
         return BoundLaunch(variant.function.load(device), blocks, (1, 1, 1), tuple(values), 0, outputs)
@@ -250,6 +263,15 @@ class Kernel:
         from ._inspect import report_of
 
         return report_of(self, self._specs(args, kwargs), arch)
+
+    def check_report(self, *args: Any, **kwargs: Any) -> CheckReport:
+        """Where the index of each load and store is checked, for arguments like these, and why there; `print` it.
+
+        `tk.meta` stands for tensors. See "Bounds" in docs/language.md.
+        """
+        from ._check_report import check_report_of
+
+        return check_report_of(self, self._specs(args, kwargs))
 
     @property
     def timings(self) -> tuple[CompileTimings, ...]:
@@ -354,15 +376,14 @@ class Kernel:
         self, args: tuple[Any, ...], device: Device, grid: Grid | None, options: KernelOptions
     ) -> None:
         """Compile and load what such a call needs, and write the function that launches it. Slow."""
-        from ._specialize import flat_slots, specialize
+        from ._specialize import specialize
 
         parameters = self.parameters
         specs = specialize(self.name, parameters, args, options.max_divisibility)
         blocks = grid_of(self.name, parameters, args, grid)
-        variant = self._variant(specs, device, options.with_grid(blocks))
+        variant, slots = self._variant_and_slots(specs, args, blocks, device, options.with_grid(blocks))
         loaded = variant.function.load(device)
         types = tuple(map(type, args))
-        slots = flat_slots(self.name, parameters, variant.specs, args)
         run = write_run(
             self.name,
             [p.name for p in parameters],
@@ -387,8 +408,27 @@ class Kernel:
         from ._variant import spec_key, target_of
 
         target = target_of(device.kind, device.compute_capability)
-        key = (spec_key(specs), target, options)
-        return self._variants.get(key, lambda: self._make(specs, target, options))
+        chosen = options.for_target(target)
+        key = (spec_key(specs), target, chosen)
+        return self._variants.get(key, lambda: self._make(specs, target, chosen))
+
+    def _variant_and_slots(
+        self,
+        specs: tuple[ParameterSpec, ...],
+        args: tuple[Any, ...],
+        blocks: Grid,
+        device: Device,
+        options: KernelOptions,
+    ) -> tuple[Variant, list[Slot]]:
+        """The variant for a call, one that checks bounds itself where the other may not run; its flat arguments."""
+        from ._specialize import flat_slots
+
+        variant = self._variant(specs, device, options)
+        slots = flat_slots(self.name, self.parameters, variant.specs, args)
+        if not are_decided(variant.checks, slots, blocks):
+            variant = self._variant(specs, device, replace(options, check_variants=False))
+            slots = flat_slots(self.name, self.parameters, variant.specs, args)
+        return variant, slots
 
     def _make(self, specs: tuple[ParameterSpec, ...], target: str, options: KernelOptions) -> Variant:
         """Compile a variant, or find it in a cache. Slow."""
@@ -431,27 +471,39 @@ def kernel(function: Callable[..., object], /) -> Kernel: ...
 @overload
 def kernel(
     *,
-    occupancy: int | None = None,
-    num_ctas: int | None = None,
-    num_worker_warps: int | None = None,
-    opt_level: int = 3,
+    occupancy: int | ByTarget | None = None,
+    num_ctas: int | ByTarget | None = None,
+    num_worker_warps: int | ByTarget | None = None,
+    opt_level: int | ByTarget = 3,
     max_divisibility: int = 16,
     line_info: bool = False,
     debug: bool = False,
     compile_timeout_s: float | None = None,
+    preconditions: Sequence[str] = (),
+    deny_in_kernel_checks: bool = False,
+    unchecked: bool = False,
+    checks_in_place: bool | None = None,
+    check_variants: bool = True,
+    fuse_multiply_add: bool = False,
 ) -> Callable[[Callable[..., object]], Kernel]: ...
 def kernel(
     function: Callable[..., object] | None = None,
     /,
     *,
-    occupancy: int | None = None,
-    num_ctas: int | None = None,
-    num_worker_warps: int | None = None,
-    opt_level: int = 3,
+    occupancy: int | ByTarget | None = None,
+    num_ctas: int | ByTarget | None = None,
+    num_worker_warps: int | ByTarget | None = None,
+    opt_level: int | ByTarget = 3,
     max_divisibility: int = 16,
     line_info: bool = False,
     debug: bool = False,
     compile_timeout_s: float | None = None,
+    preconditions: Sequence[str] = (),
+    deny_in_kernel_checks: bool = False,
+    unchecked: bool = False,
+    checks_in_place: bool | None = None,
+    check_variants: bool = True,
+    fuse_multiply_add: bool = False,
 ) -> Kernel | Callable[[Callable[..., object]], Kernel]:
     """Make a function a tile kernel: `@tk.kernel`, or `@tk.kernel(occupancy=2)` with options.
 
@@ -466,6 +518,12 @@ def kernel(
         line_info=line_info,
         debug=debug,
         compile_timeout_s=compile_timeout_s,
+        preconditions=tuple(preconditions) if not isinstance(preconditions, str) else (preconditions,),
+        deny_in_kernel_checks=deny_in_kernel_checks,
+        unchecked=unchecked,
+        check_variants=check_variants,
+        fuse_multiply_add=fuse_multiply_add,
+        **({} if checks_in_place is None else {"checks_in_place": checks_in_place}),
     )
     if function is not None:
         names = names_around(function, sys._getframe(1))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from ..errors import KernelOptionError
+from ._by_target import ByTarget
 
-__all__ = ["KernelOptions"]
+__all__ = ["IN_PLACE_VARIABLE", "KernelOptions"]
 
 _ALLOWED: dict[str, tuple[int, ...] | range] = {
     "occupancy": range(1, 33),
@@ -17,8 +19,27 @@ _ALLOWED: dict[str, tuple[int, ...] | range] = {
     "opt_level": range(4),
     "max_divisibility": (1, 2, 4, 8, 16),
 }
-_SWITCHES = ("line_info", "debug")
-_NAMES = (*_ALLOWED, *_SWITCHES, "compile_timeout_s", "const_grid")
+_PER_TARGET = ("occupancy", "num_ctas", "num_worker_warps", "opt_level")
+_CHECKS = ("deny_in_kernel_checks", "unchecked", "checks_in_place", "check_variants")
+_SWITCHES = ("line_info", "debug", "fuse_multiply_add", *_CHECKS)
+_NAMES = (*_ALLOWED, *_SWITCHES, "compile_timeout_s", "const_grid", "preconditions")
+
+IN_PLACE_VARIABLE = "TILEKERN_CHECKS_IN_PLACE"
+"""Environment variable: 1 makes `checks_in_place` the default, for comparing."""
+
+
+def _in_place_by_default() -> bool:
+    return os.environ.get(IN_PLACE_VARIABLE, "") not in ("", "0")
+
+
+def _check_hint(what: str, name: str, value: object) -> None:
+    """Refuse what the assembler would ignore, or misunderstand."""
+    allowed = _ALLOWED[name]
+    if value is None and name not in ("opt_level", "max_divisibility"):
+        return
+    if type(value) is not int or value not in allowed:
+        span = f"{allowed.start} to {allowed.stop - 1}" if isinstance(allowed, range) else f"one of {allowed}"
+        raise KernelOptionError(f"{what} is {span}, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,36 +59,82 @@ class KernelOptions:
             without that. Two options that differ in this alone are equal: it changes no code.
         const_grid: compile the grid in, so that `tk.num_blocks` is known at compile time. True is what
             `launch.const_grid` sets; to look at a kernel without launching it, give (x, y, z) here.
+        preconditions: what every launch is checked for and the compiler may use, as text: "dim(a, 1) == dim(b, 0)",
+            "dim(a, 1) == 128", "dim(a, 0) % 16 == 0".
+        deny_in_kernel_checks: a bounds check that would be left in the kernel is an error.
+        unchecked: no bounds checks on a GPU: every index of a load or store is promised to be in range.
+        checks_in_place: every bounds check stands next to its access, none is proven away; to compare with.
+            `TILEKERN_CHECKS_IN_PLACE=1` makes it the default.
+        check_variants: where a bounds check holds for some calls only, calls for which it does run without it.
+        fuse_multiply_add: `a * b + c` of floats may be rounded once instead of twice.
+
+    `occupancy`, `num_ctas`, `num_worker_warps` and `opt_level` may be `ByTarget`, with a value per architecture.
     """
 
-    occupancy: int | None = None
-    num_ctas: int | None = None
-    num_worker_warps: int | None = None
-    opt_level: int = 3
+    occupancy: int | ByTarget | None = None
+    num_ctas: int | ByTarget | None = None
+    num_worker_warps: int | ByTarget | None = None
+    opt_level: int | ByTarget = 3
     max_divisibility: int = 16
     line_info: bool = False
     debug: bool = False
     compile_timeout_s: float | None = field(default=None, compare=False)
     const_grid: bool | tuple[int, int, int] = False
+    preconditions: tuple[str, ...] = ()
+    deny_in_kernel_checks: bool = False
+    unchecked: bool = False
+    checks_in_place: bool = field(default_factory=_in_place_by_default)
+    check_variants: bool = True
+    fuse_multiply_add: bool = False
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name, allowed in _ALLOWED.items():
+        for name in _ALLOWED:
             value = getattr(self, name)
-            if value is None and name not in ("opt_level", "max_divisibility"):
-                continue
-            if type(value) is not int or value not in allowed:
-                span = (
-                    f"{allowed.start} to {allowed.stop - 1}"
-                    if isinstance(allowed, range)
-                    else f"one of {allowed}"
-                )
-                raise KernelOptionError(f"{name} is {span}, got {value!r}")
+            if isinstance(value, ByTarget) and name in _PER_TARGET:
+                for target, one in value.items():
+                    _check_hint(f"{name} for {target}", name, one)
+            else:
+                _check_hint(name, name, value)
         for name in _SWITCHES:
             if type(getattr(self, name)) is not bool:
                 raise KernelOptionError(f"{name} is True or False, got {getattr(self, name)!r}")
         seconds = self.compile_timeout_s
         if seconds is not None and not (type(seconds) in (int, float) and 0 < seconds < math.inf):
             raise KernelOptionError(f"compile_timeout_s is a number of seconds above 0, got {seconds!r}")
+        if self.preconditions:
+            self._check_preconditions()
+        if self.unchecked and (self.deny_in_kernel_checks or self.checks_in_place):
+            if self.deny_in_kernel_checks:
+                raise KernelOptionError(
+                    "unchecked leaves nothing for deny_in_kernel_checks to deny; give one of them"
+                )
+            object.__setattr__(self, "checks_in_place", False)
+        if self.deny_in_kernel_checks and self.checks_in_place:
+            # the reference that tests compare with has its checks in the kernel
+            object.__setattr__(self, "deny_in_kernel_checks", False)
+        values = [getattr(self, f.name) for f in fields(self) if f.compare]
+        object.__setattr__(self, "_hash", hash(tuple(values)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def _check_preconditions(self) -> None:
+        from ..frontend._preconditions import check_syntax
+
+        texts = self.preconditions
+        object.__setattr__(self, "preconditions", (texts,) if isinstance(texts, str) else tuple(texts))
+        for text in self.preconditions:
+            check_syntax(text)
+
+    def for_target(self, target: str) -> KernelOptions:
+        """These options with the values of one architecture, such as "sm_90", or of the host device."""
+        chosen = {
+            name: value.get(target, 3 if name == "opt_level" else None)
+            for name in _PER_TARGET
+            if isinstance(value := getattr(self, name), ByTarget)
+        }
+        return replace(self, **chosen) if chosen else self  # type: ignore[arg-type]  # checked when it was made
 
     def updated(self, changes: Mapping[str, object]) -> KernelOptions:
         """These options with some changed."""
@@ -85,12 +152,20 @@ class KernelOptions:
         """What a launch of that grid is compiled with."""
         return replace(self, const_grid=grid) if self.const_grid else self
 
+    def level(self, target: str) -> int:
+        """The optimisation level for an architecture."""
+        value = self.opt_level
+        found = value.get(target, 3) if isinstance(value, ByTarget) else value
+        assert found is not None
+        return found
+
     @property
     def hints(self) -> dict[str, int]:
-        """Those that go into the kernel's entry."""
+        """Those that go into the kernel's entry; those of no architecture in particular if it is not chosen."""
         chosen = {
             "num_ctas": self.num_ctas,
             "occupancy": self.occupancy,
             "num_worker_warps": self.num_worker_warps,
         }
-        return {name: value for name, value in chosen.items() if value is not None}
+        plain = {n: v.get("", None) if isinstance(v, ByTarget) else v for n, v in chosen.items()}
+        return {name: value for name, value in plain.items() if value is not None}

@@ -30,6 +30,7 @@ __all__ = [
     "CallPath",
     "Run",
     "Slot",
+    "are_decided",
     "constant_key",
     "flat_arguments",
     "run_checks",
@@ -158,7 +159,7 @@ def write_run(
         LaunchError: a check of what belongs to the key does not hold.
     """
     known = [slot.number for slot in slots]
-    fixed = [check for check in checks if check.flat is None or slots[check.flat].argument < 0]
+    fixed = [check for check in checks if all(slots[flat].argument < 0 for flat in check.flats)]
     varying = [check for check in checks if check not in fixed]
     run_checks(name, fixed, known, grid)
     names: dict[str, Any] = {
@@ -239,6 +240,12 @@ def _name_aliases(kernel: str, parameters: Sequence[str], args: Sequence[Any]) -
                 check_aliases(what, writes, reads)
             elif is_exclusive_too:
                 check_aliases(what, [second], [tensor])
+
+
+def are_decided(checks: Sequence[LaunchCheck], slots: Sequence[Slot], grid: Grid) -> bool:
+    """True when a variant may run a call: all holds of what decides between it and one that checks itself."""
+    known = [slot.number for slot in slots]
+    return all(check.problem(known, grid) is None for check in checks if getattr(check, "decides", False))
 
 
 def run_checks(name: str, checks: Sequence[LaunchCheck], values: Sequence[Any], grid: Grid) -> None:

@@ -1,15 +1,18 @@
 """Rewrites of the IR. `run_passes` runs and verifies them; each has a file that says what it matches.
 
-`PIPELINE` is what every kernel goes through; `ORDER` is added where it is compiled: the interpreter runs
-in program order and needs no tokens.
+`pipeline(...)` is what a kernel goes through: `PIPELINE`, the bounds checks, `AFTER_CHECKS`, and, where it is
+compiled, `FOR_DEVICE`: the interpreter runs in program order and needs no tokens, and no facts.
 """
 
+from ._check_bounds import CheckBounds, CheckedAxis, LaunchCondition, Placement, Rung
 from ._eliminate import EliminateCommon, EliminateDead
 from ._fold_constants import FoldConstants
+from ._fuse_multiply_add import FuseMultiplyAdd
 from ._hoist_invariants import HoistInvariants
 from ._order_memory import OrderMemory
 from ._pass import PRINT_VARIABLE, Pass, run_passes
 from ._select_branches import SelectBranches
+from ._state_ranges import StateRanges
 
 PIPELINE: tuple[Pass, ...] = (
     FoldConstants(),
@@ -21,19 +24,59 @@ PIPELINE: tuple[Pass, ...] = (
 )
 """What every kernel goes through."""
 
+AFTER_CHECKS: tuple[Pass, ...] = (
+    FoldConstants(),
+    EliminateCommon(),
+    HoistInvariants(),
+    EliminateCommon(),
+    EliminateDead(),
+)
+"""What it goes through once bounds checks are in it."""
+
+FUSE: tuple[Pass, ...] = (FuseMultiplyAdd(), EliminateDead())
+"""In between, where the kernel allows it."""
+
 ORDER: tuple[Pass, ...] = (OrderMemory(),)
-"""What compiled kernels go through after that."""
+"""The last of what compiled kernels go through."""
+
+
+def pipeline(check: CheckBounds, *, fuse: bool, for_device: bool) -> tuple[Pass, ...]:
+    """All passes of a kernel, in order.
+
+    Args:
+        check: the bounds checks, with what they are to do.
+        fuse: products and sums of floats may be rounded once.
+        for_device: it is to be compiled; the interpreter needs no order, and no facts.
+    """
+    return (
+        *PIPELINE,
+        check,
+        *(FUSE if fuse else ()),
+        *AFTER_CHECKS,
+        *((StateRanges(check.facts), *ORDER) if for_device else ()),
+    )
+
 
 __all__ = [
+    "AFTER_CHECKS",
+    "FUSE",
     "ORDER",
     "PIPELINE",
     "PRINT_VARIABLE",
+    "CheckBounds",
+    "CheckedAxis",
     "EliminateCommon",
     "EliminateDead",
     "FoldConstants",
+    "FuseMultiplyAdd",
     "HoistInvariants",
+    "LaunchCondition",
     "OrderMemory",
     "Pass",
+    "Placement",
+    "Rung",
     "SelectBranches",
+    "StateRanges",
+    "pipeline",
     "run_passes",
 ]
