@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +69,65 @@ def test_import_works_without_what_is_optional() -> None:
 def test_import_starts_no_thread() -> None:
     code = "import threading, cuda_async, tilekern; print(threading.active_count())"
     assert run(code).strip() == "1"
+
+
+FIRST_USES = """
+import asyncio, sys, threading
+import numpy as np
+import cuda_async as ca
+import tilekern as tk
+
+PTX = open(sys.argv[1]).read()
+DEVICE = sys.argv[2]
+imported = []
+looking = False
+
+def look(event, arguments):
+    if looking and event == "import" and threading.get_ident() == main_thread:
+        imported.append(arguments[0])
+
+main_thread = threading.get_ident()
+sys.addaudithook(look)
+
+@tk.kernel
+def shifted(out: tk.Tile1D, x: tk.Tensor1D, by: float):
+    out.store(tk.exp(tk.load_like(x, out)) + by)
+
+async def main():
+    global looking
+    await asyncio.sleep(0.01)
+    looking = True
+    with ca.use_device(DEVICE):
+        kernel = ca.Module.from_ptx(PTX).function("axpy_f32")
+        x = await ca.from_host(np.ones(128, np.float32))
+        y = await ca.zeros((128,), "float32")
+        await kernel.launch(1, 128, 128, 2.0, ca.read(x), ca.mut(y))
+        await y.astype("float16")
+        shared = ca.zeros(3).shared()
+        await ca.parallel(shared.map(lambda x: x), shared.map(lambda x: x))
+        await ca.zip(*ca.zip(ca.zeros(3), ca.zeros(3)).unzip())
+        await ca.zeros(3).start()
+        await y[::2].to_host()
+        await shifted(ca.empty(128).partition(32), x, 1.0)
+        await ca.drain()
+    looking = False
+
+asyncio.run(main())
+print(*imported)
+"""
+
+
+@pytest.mark.parametrize("device", ["host:0", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def test_first_uses_import_nothing_on_the_loop(tmp_path: Path, device: str) -> None:
+    """An import takes milliseconds, and without byte code tens of them."""
+    ptx = Path(__file__).parents[1] / "benchmarks" / "kernels" / "small.ptx"
+    program = tmp_path / "first_uses.py"
+    program.write_text(FIRST_USES)
+    done = subprocess.run(
+        [sys.executable, str(program), str(ptx), device],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,7 +140,8 @@ def host_array(
     if isinstance(array, (Tensor, DeviceOp)):
         hint = "; await it first, or go on with .then()" if isinstance(array, DeviceOp) else ""
         raise TypeError(f"{what} takes host data, got a {type(array).__name__}{hint}")
-    if isinstance(array, np.ma.MaskedArray):
+    masked = sys.modules.get("numpy.ma")  # naming it imports it, which takes milliseconds
+    if masked is not None and isinstance(array, masked.MaskedArray):
         raise TypeError(f"{what} was given a masked array; fill the gaps first, with array.filled(value)")
     if isinstance(array, np.ndarray):
         found = array
