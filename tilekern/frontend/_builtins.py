@@ -71,7 +71,7 @@ def call_builtin(t: Translator, function: object, args: Args, kwargs: Keywords) 
                 f"{name} would change a {type(owner).__name__}, and nothing changes in place in a kernel; make a new "
                 "one, as in (*items, item) or {**table, key: value}"
             )
-        raise t.wrong_type(f"{describe(function)} cannot be called in a kernel: its source cannot be read")
+        raise t.wrong_type(_why_not(function, name))
     if isinstance(function, type):
         if record_fields(function) is not None and holds_tiles((args, tuple(kwargs.values()))):
             return make_record(t, function, args, kwargs)
@@ -87,6 +87,17 @@ def call_builtin(t: Translator, function: object, args: Args, kwargs: Keywords) 
             + (f"; tk.{name} does" if has_ours else "")
         )
     return compute(t, function, args, kwargs)
+
+
+def _why_not(function: object, name: str) -> str:
+    module = str(getattr(function, "__module__", None) or type(function).__module__)
+    if module.partition(".")[0] == "numpy":
+        ours = f"use tk.{name}" if hasattr(language, name) else "give what it makes as an argument"
+        return f"np.{name} works on the host, before a kernel runs; {ours}"
+    return (
+        f"{describe(function)} cannot be called in a kernel: it is not written in Python, so it cannot be translated; "
+        "call it before the launch and give its value as an argument"
+    )
 
 
 def _is_computable(function: object) -> bool:

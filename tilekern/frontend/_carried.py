@@ -101,6 +101,11 @@ class Carried:
                 raise t.wrong_type(
                     f"{name!r} is {describe(first)} before the loop and {describe(part)} after a turn; it must "
                     "keep its type over the loop"
+                    + (
+                        "; set it to a tile of that type before, as in tk.zeros(shape, dtype)"
+                        if first is None
+                        else ""
+                    )
                 )
         return tuple(values)
 

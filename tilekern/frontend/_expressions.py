@@ -201,7 +201,8 @@ def _subscript(t: Translator, frame: Frame, node: ast.Subscript) -> object:
         # Any: whatever the program indexes
         return cast("Any", value)[index]
     except (TypeError, LookupError, ValueError) as error:
-        raise t.wrong_value(f"{describe(value)}[{index!r}]: {error}") from None
+        what = f"KeyError: {error}" if isinstance(error, KeyError) else str(error)
+        raise t.wrong_value(f"{describe(value)} at [{describe(index)}]: {what}") from None
 
 
 def _slice(t: Translator, frame: Frame, node: ast.Slice) -> object:

@@ -145,4 +145,7 @@ class Frame:
             return self.captures.from_globals(self.source.globals, name)
         if hasattr(builtins, name):
             return getattr(builtins, name)
-        return Unset(f"name {name!r} is not defined")
+        from .. import language
+
+        hint = f"; is tk.{name} meant?" if name in language.__all__ else ""
+        return Unset(f"name {name!r} is not defined{hint}")

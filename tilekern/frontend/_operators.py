@@ -236,8 +236,8 @@ def unary(t: Translator, symbol: str, a: object) -> object:
             raise t.wrong_type(f"{symbol} takes a tile or a number, got {describe(a)}")
         try:
             return _PYTHON_UNARY[symbol](a)
-        except TypeError as error:
-            raise t.wrong_type(str(error)) from None
+        except TypeError:
+            raise t.wrong_type(f"{symbol} takes a tile or a number, got {describe(a)}") from None
     dtype = tile_type(a).number
     if dtype.restricted or (symbol == "~" and dtype.is_float):
         raise t.wrong_type(f"{symbol} does not take {dtype.name}")

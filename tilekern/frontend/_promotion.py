@@ -18,7 +18,7 @@ import numpy as np
 from ..dtypes import DType, bool_, dtype_of, float32, float64, int32, int64, uint64
 from ..ir import BroadcastOp, CastOp, CompareOp, ReshapeOp, TileType, Value, cast_roundings
 from ._checks import Fits
-from ._values import Loose, describe, is_loose, is_tile, tile_type
+from ._values import Loose, OwnedTileValue, TensorValue, describe, is_loose, is_tile, tile_type
 
 if TYPE_CHECKING:
     from ._translator import Translator
@@ -101,7 +101,12 @@ def as_tile(t: Translator, value: object, what: str = "an operand", dtype: DType
         except TypeError as error:
             raise t.wrong_type(str(error)) from None
         return t.constant(value.item() if not own.is_float else float(value), own)
-    raise t.wrong_type(f"{what} is a tile or a number, got {describe(value)}")
+    hint = ""
+    if isinstance(value, TensorValue):
+        hint = f"; load a tile of it with tk.load({value.name}, index, shape)"
+    elif isinstance(value, OwnedTileValue):
+        hint = f"; load its tile with {value.name}.load()"
+    raise t.wrong_type(f"{what} is a tile or a number, got {describe(value)}{hint}")
 
 
 def promote(t: Translator, *values: object, keep_loose: bool = False) -> list[Value]:

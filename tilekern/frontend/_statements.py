@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ._aggregates import is_record, parts_of
 from ._branches import After, execute_if
 from ._calls import inner_function
 from ._expressions import binary_symbol, evaluate
@@ -15,7 +16,7 @@ from ._loop_exits import Action, leave_by_return, run_time_loop
 from ._loops import execute_for, execute_loop, execute_while, leave_loop
 from ._operators import binary, truth
 from ._syntax import returns
-from ._values import OwnedTileValue, Unset, is_tile
+from ._values import OwnedTileValue, RangeValue, StaticItems, TensorValue, Unset, describe, is_tile
 
 if TYPE_CHECKING:
     from ._frame import Frame
@@ -66,15 +67,36 @@ def assign(t: Translator, frame: Frame, target: ast.expr, value: object) -> None
     if isinstance(target, ast.Tuple | ast.List):
         _unpack(t, frame, target, value)
     elif isinstance(target, ast.Subscript):
-        raise t.syntax("tiles do not change and tensors take no item assignment; store a tile with tk.store")
+        raise t.syntax(_no_item_assignment(evaluate(t, frame, target.value)))
     elif isinstance(target, ast.Attribute):
-        raise t.syntax("attributes cannot be assigned in a kernel")
+        owner = evaluate(t, frame, target.value)
+        if is_record(owner):
+            raise t.syntax(
+                f"records do not change; make a new one: dataclasses.replace(x, {target.attr}=...)"
+            )
+        raise t.syntax(f"{target.attr} of {describe(owner)} cannot be assigned in a kernel")
     else:
         raise t.syntax("kernels cannot assign to this")
 
 
+def _no_item_assignment(value: object) -> str:
+    """Why `value[...] = ...` is refused, and what to write."""
+    if isinstance(value, OwnedTileValue):
+        return f"partitions take no item assignment; store the tile with {value.name}.store(tile)"
+    if isinstance(value, TensorValue):
+        return f"tensors take no item assignment; store a tile with tk.store({value.name}, index, tile)"
+    if isinstance(value, dict):
+        return "dicts do not change in a kernel; make a new one, as in {**table, key: value}"
+    if is_tile(value):
+        return "tiles do not change; choose elements with tk.where, as in t = tk.where(mask, new, t)"
+    return "tuples and lists do not change in a kernel; make a new one, as in (*items[:i], item, *items[i + 1 :])"
+
+
 def _unpack(t: Translator, frame: Frame, target: ast.Tuple | ast.List, value: object) -> None:
-    names, values = target.elts, list(items_of(t, value, f"{len(target.elts)} names take"))
+    count = len(target.elts)
+    if parts_of(value) is None and not isinstance(value, str | list | range | RangeValue | StaticItems):
+        raise t.wrong_type(f"{count} names take a tuple of {count} values, got {describe(value)}")
+    names, values = target.elts, list(items_of(t, value, f"{count} names take"))
     stars = [i for i, element in enumerate(names) if isinstance(element, ast.Starred)]
     if len(values) < len(names) - len(stars) or (not stars and len(values) != len(names)):
         raise t.wrong_value(f"{len(names)} names for {len(values)} values")
@@ -153,7 +175,9 @@ def _pass(t: Translator, frame: Frame, node: ast.stmt) -> Outcome:
 def _define(t: Translator, frame: Frame, node: ast.FunctionDef) -> Outcome:
     if node.decorator_list:
         t.at(frame, node.decorator_list[0])
-        raise t.syntax("functions inside of kernels have no decorators")
+        raise t.syntax(
+            "functions inside of kernels have no decorators; define it outside of the kernel"
+        )
     frame.variables[node.name] = inner_function(t, frame, node)
     return None
 

@@ -6,8 +6,9 @@ A tile or scalar is an `ir.Value`; a compile-time value is the Python object its
 from __future__ import annotations
 
 import enum
+import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ..dtypes import DType
 from ..ir import PointerType, TensorType, TileType, Value, ViewType
@@ -268,8 +269,8 @@ def describe(value: object) -> str:
         return f"{article} {name} {f'tile of shape {kind.shape}' if kind.shape else 'scalar'}"
     if is_pointer(value):
         shape = tile_type(value).shape
-        kind = pointee(value).name.rstrip("_")
-        return f"a tile of shape {shape} of pointers to {kind}" if shape else f"a pointer to {kind}"
+        of = pointee(value).name.rstrip("_")
+        return f"a tile of shape {shape} of pointers to {of}" if shape else f"a pointer to {of}"
     if isinstance(value, TensorValue):
         return f"tensor {value.name}"
     if isinstance(value, TiledViewValue):
@@ -294,8 +295,31 @@ def describe(value: object) -> str:
     if parts is not None:
         return _describe_parts(value, parts)
     if is_number(value) or isinstance(value, str):
-        return repr(value)
-    return f"{type(value).__name__} {getattr(value, '__name__', value)!s}"
+        return _short(repr(value))
+    if value is None or value is Ellipsis or isinstance(value, bytes | slice):
+        return _short(repr(value))
+    if isinstance(value, DType):
+        return f"the element type tk.{value.name}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if callable(value) and isinstance(getattr(value, "__name__", None), str):
+        return _describe_callable(value)
+    if inspect.ismodule(value):
+        return f"module {value.__name__}"
+    text = f"{type(value).__name__} {value!s}"
+    return text if len(text) <= 80 else f"an object of class {type(value).__name__}"
+
+
+def _describe_callable(value: Any) -> str:
+    if getattr(value, "is_tile_kernel", False):
+        return f"kernel {value.__name__}"
+    module = getattr(value, "__module__", None) or ""
+    is_shown = module not in ("builtins", "__main__") and "." not in module and not inspect.isfunction(value)
+    return f"function {module}.{value.__name__}" if is_shown and module else f"function {value.__name__}"
+
+
+def _short(text: str, limit: int = 80) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 4]} ..."
 
 
 def _describe_parts(value: object, parts: tuple[object, ...]) -> str:
