@@ -6,6 +6,7 @@ through the operations. A type's `short` name is its spelling in printed IR.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, Literal
 
 import ml_dtypes
@@ -99,6 +100,33 @@ class DType:
     def highest(self) -> int:
         """Largest value of an integer type or bool."""
         return (1 << (self.bits - 1)) - 1 if self.kind == "int" else (1 << self.bits) - 1
+
+    def rounded(self, number: float) -> float:
+        """The number of a float type that `number` is converted to: the nearest one.
+
+        Beyond the largest number of fp8 and fp4 it is that one; float8_e8m0fnu takes the power of two at or below.
+        """
+        if self.bits == 64 or number != number:
+            return number
+        if self.name == "float8_e8m0fnu":
+            exponent = (
+                math.frexp(abs(number))[1] - 1
+                if math.isfinite(number) and number
+                else 127
+                if number
+                else -127
+            )
+            return 2.0 ** max(-127, min(exponent, 127))
+        if self.bits <= 8:
+            largest = float(ml_dtypes.finfo(self.dtype).max)
+            number = max(-largest, min(number, largest))
+        if self.name == "tfloat32":
+            bits = int(np.asarray(number, np.float32).view(np.uint32))
+            if bits & 0x7F800000 != 0x7F800000:
+                bits = (bits + 0xFFF + (bits >> 13 & 1)) & 0xFFFFE000
+            return float(np.asarray(bits, np.uint32).view(np.float32))
+        with np.errstate(over="ignore"):
+            return float(np.asarray(number).astype(self.dtype))
 
     def holds(self, value: int) -> bool:
         """True when an integer type can hold `value` exactly."""

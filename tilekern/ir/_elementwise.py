@@ -16,6 +16,7 @@ from ..dtypes import (
     DType,
     bfloat16,
     bool_,
+    float4_e2m1fn,
     float8_e8m0fnu,
     float16,
     float32,
@@ -416,6 +417,8 @@ class SelectOp(Op, mnemonic="select"):
         kind = self.if_true.type
         if not isinstance(kind, TileType) or self.if_false.type != kind or self.result.type != kind:
             raise self.fail("both choices and the result have one tile type")
+        if kind.dtype is float4_e2m1fn:
+            raise self.fail(f"does not take {kind.dtype}, of which two share a byte")
         if self.condition.type != kind.with_dtype(bool_):
             raise self.fail(f"the condition is a bool tile of shape {kind.shape}, got {self.condition.type}")
 

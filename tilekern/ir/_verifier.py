@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..dtypes import float4_e2m1fn
 from ..errors import VerifyError
 from ._combine import CombineOp
 from ._control import BreakOp, ContinueOp, ForOp, IfOp, LoopOp, ReturnOp, YieldOp
@@ -37,6 +38,9 @@ def _verify_block(block: Block, visible: set[Value], enclosing: list[Op]) -> Non
         for region in op.regions:
             _verify_block(region, visible, [*enclosing, op])
         for value in op.results:
+            kind = value.type
+            if isinstance(kind, TileType) and kind.dtype is float4_e2m1fn and kind.size % 2:
+                raise op.fail(f"tiles of {kind.dtype} have an even number of elements, got {kind}")
             if value in visible:
                 raise op.fail(f"defines {value!r} a second time")
             visible.add(value)

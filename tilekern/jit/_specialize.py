@@ -9,9 +9,17 @@ import numpy as np
 
 from cuda_async import Mut, Partition, Read, Tensor
 
-from ..dtypes import DType, bfloat16, bool_, dtype_of, float64, int32, int64, uint64
+from ..dtypes import DType, bfloat16, bool_, dtype_of, float4_e2m1fn, float64, int32, int64, uint64
 from ..errors import KernelArgumentError
-from ..frontend import ConstantSpec, GroupSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
+from ..frontend import (
+    ConstantSpec,
+    GroupSpec,
+    ParameterSpec,
+    PartitionSpec,
+    PointerSpec,
+    ScalarSpec,
+    TensorSpec,
+)
 from ..language import ArrayAnnotation
 from ._meta import Meta, MetaMut, MetaPartition
 from ._parameters import Parameter
@@ -46,8 +54,10 @@ def _spec(kernel: str, parameter: Parameter, arg: object, limit: int) -> Paramet
             raise KernelArgumentError(f"{where} is declared {parameter.declared}, got a tensor")
         if parameter.kind == "scalar":
             raise KernelArgumentError(f"{where} is declared {parameter.declared}, a number; got a tensor")
+        if parameter.kind == "pointer":
+            return _pointer_argument(where, parameter, arg, limit)
         return _tensor_argument(where, parameter, arg, limit)
-    if parameter.kind in ("tensor", "partition"):
+    if parameter.kind in ("tensor", "partition", "pointer"):
         raise KernelArgumentError(f"{where} is declared {parameter.declared}, got {_describe(arg)}")
     if parameter.kind == "group":
         raise KernelArgumentError(f"{where} is declared {parameter.declared}, got {_describe(arg)}")
@@ -106,22 +116,67 @@ def _tensor_argument(where: str, parameter: Parameter, arg: object, limit: int) 
     return spec
 
 
-def _tensor_spec(
-    where: str, tensor: Any, writable: bool, limit: int, declared: ArrayAnnotation | None
-) -> TensorSpec:
+def _pointer_argument(where: str, parameter: Parameter, arg: object, limit: int) -> PointerSpec:
+    if isinstance(arg, Partition | MetaPartition):
+        raise KernelArgumentError(
+            f"{where} is declared {parameter.declared}, got a partition; give the tensor, with mut() to store to it"
+        )
+    tensor: Any = arg if isinstance(arg, Tensor | Meta) else arg.tensor  # type: ignore[attr-defined]
+    dtype = _element_type(where, tensor)
+    if parameter.dtype is not None and dtype is not parameter.dtype:
+        raise KernelArgumentError(
+            f"{where} is declared {parameter.declared}, got a tensor of {dtype.name}; reinterpret it, or declare it "
+            f"tk.Pointer[tk.{dtype.name}]"
+        )
+    return PointerSpec(dtype, isinstance(arg, Mut | MetaMut), _alignment(tensor, dtype, limit))
+
+
+def _element_type(where: str, tensor: Any) -> DType:
     try:
         dtype = dtype_of(tensor.dtype)
     except TypeError as error:
         raise KernelArgumentError(f"{where}: {error}") from None
+    if dtype is float4_e2m1fn:
+        raise KernelArgumentError(
+            f"{where}: in memory two float4_e2m1fn share a byte, and NumPy gives each its own; give the packed bytes "
+            "as uint8, and use tk.unpack_from_bytes(tile, tk.float4_e2m1fn)"
+        )
+    return dtype
+
+
+def _alignment(tensor: Any, dtype: DType, limit: int) -> int:
+    """Bytes that the address is known to be a multiple of."""
+    address = tensor.alignment if isinstance(tensor, Meta) else tensor._address
+    return max(dtype.itemsize, min(limit, 16 if address % 16 == 0 else address & -address))
+
+
+def _may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """True unless every element is known to be memory of its own: each stride beyond all that smaller ones reach."""
+    reached = 0
+    for stride, extent in sorted(zip(strides, shape, strict=True)):
+        if extent > 1 and stride <= reached:
+            return True
+        reached += stride * (extent - 1) if extent > 1 else 0
+    return False
+
+
+def _tensor_spec(
+    where: str, tensor: Any, writable: bool, limit: int, declared: ArrayAnnotation | None
+) -> TensorSpec:
+    dtype = _element_type(where, tensor)
     shape, strides = tensor.shape, tensor.strides
     # the compiler knows no strides below 1; those of axes of length 0 and 1 do not matter
     for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
         if stride < 0 and extent > 1:
             raise KernelArgumentError(f"{where} has a negative stride along axis {axis}; copy it first")
+    if writable and 0 not in shape and _may_overlap(shape, strides):
+        raise KernelArgumentError(
+            f"{where} is stored to, and with shape {tuple(shape)} and strides {tuple(strides)} some of its elements "
+            "may be the same memory; copy it first"
+        )
     span = sum(abs(stride) * max(extent - 1, 0) for extent, stride in zip(shape, strides, strict=True))
     narrow = max(span, *shape, *map(abs, strides)) <= int32.highest
     itemsize = dtype.itemsize
-    address = tensor.alignment if isinstance(tensor, Meta) else tensor._address
     index_dtype = int32 if narrow else int64
     static_shape: frozenset[int] = frozenset()
     known_strides = {axis for axis, stride in enumerate(strides) if stride == 1}
@@ -142,7 +197,7 @@ def _tensor_spec(
         strides=tuple([stride if axis in known_strides else None for axis, stride in enumerate(strides)]),
         writable=writable,
         index_dtype=index_dtype,
-        alignment=max(itemsize, min(limit, 16 if address % 16 == 0 else address & -address)),
+        alignment=_alignment(tensor, dtype, limit),
         shape_divisors=tuple([_divisor(extent, itemsize, limit) for extent in shape]),
         # a stride of 0 is a multiple of everything, but no stride that a tensor map of the GPU can have
         stride_divisors=tuple([_divisor(stride or 1, itemsize, limit) for stride in strides]),
@@ -242,6 +297,9 @@ def flat_slots(
             slots.append(Slot(argument=index, convert=convert))
             continue
         assert not isinstance(spec, GroupSpec), "groups are taken apart"
+        if isinstance(spec, PointerSpec):
+            slots.append(Slot(argument=index))
+            continue
         tensor_spec = spec.tensor if isinstance(spec, PartitionSpec) else spec
         tensor = arg if isinstance(arg, Tensor) else arg.tensor
         slots.append(Slot(argument=index))

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ._module import Block, Function, Module, Operation, Region, Value
     from ._printer import print_module
     from ._remarks import Remark
-    from ._support import refused_operation, refused_operations, refused_type
+    from ._support import refused_atomic_add, refused_operation, refused_operations, refused_type
     from ._toolchain import Toolchain, find_toolchain, tileiras_version
     from ._version import DEFAULT_VERSION, SUPPORTED_VERSIONS, Version
     from ._writer import FunctionBuilder, ModuleWriter
@@ -71,7 +71,7 @@ _HOMES = {
     "_module": "Block Function Module Operation Region Value",
     "_printer": "print_module",
     "_remarks": "Remark",
-    "_support": "refused_operation refused_operations refused_type",
+    "_support": "refused_atomic_add refused_operation refused_operations refused_type",
     "_toolchain": "Toolchain find_toolchain tileiras_version",
     "_version": "DEFAULT_VERSION SUPPORTED_VERSIONS Version",
     "_writer": "FunctionBuilder ModuleWriter",
@@ -148,6 +148,7 @@ __all__ = [
     "errors",
     "find_toolchain",
     "print_module",
+    "refused_atomic_add",
     "refused_operation",
     "refused_operations",
     "refused_type",

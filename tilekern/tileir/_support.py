@@ -14,7 +14,7 @@ from ._architectures import ARCHITECTURES
 from ._enums import AtomicMode, PointerKind
 from ._module import Module, Operation
 
-__all__ = ["refused_operation", "refused_operations", "refused_type"]
+__all__ = ["refused_atomic_add", "refused_operation", "refused_operations", "refused_type"]
 
 _FROM_89 = frozenset(ARCHITECTURES[ARCHITECTURES.index("sm_89") :])
 _FROM_100 = frozenset(ARCHITECTURES[ARCHITECTURES.index("sm_100") :])
@@ -54,9 +54,17 @@ def refused_operation(architecture: str, operation: Operation) -> str | None:
             return f"{operation.name}: {reason}"
     if operation.attributes.get("mode") is AtomicMode.ADDF:
         for value in values:
-            if isinstance(value.type, types.TileType) and value.type.element == types.bf16:
-                reason = _refused("atomic addition of bf16", architecture, _FROM_89)
-                return f"{operation.name}: {reason}" if reason else None
+            if isinstance(value.type, types.TileType) and isinstance(value.type.element, types.NumberType):
+                reason = refused_atomic_add(architecture, value.type.element)
+                if reason is not None:
+                    return f"{operation.name}: {reason}"
+    return None
+
+
+def refused_atomic_add(architecture: str, element: types.NumberType) -> str | None:
+    """Why `architecture` cannot add to memory atomically in that type; None if it can."""
+    if element == types.bf16:
+        return _refused("atomic addition of bf16", architecture, _FROM_89)
     return None
 
 

@@ -52,9 +52,7 @@ def _identities(
                 f"{number} is no identity for {dtype.name}; use its {'largest' if number > 0 else 'smallest'} "
                 f"number, {dtype.highest if number > 0 else dtype.lowest}"
             )
-        with t.scratch() as block:
-            t.constant(number, dtype)
-            found.append(block.ops[-1].attributes["value"])  # type: ignore[arg-type]  # of a ConstantOp
+        found.append(t.held(number, dtype))
     return tuple(found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ... import language
-from ...dtypes import bool_, int32
+from ...dtypes import bool_, float4_e2m1fn, int32
 from ...ir import (
     AbsOp,
     AddOp,
@@ -300,6 +300,8 @@ def fma(
 def where(t: Translator, condition: object, x: object, y: object) -> object:
     choice = cast(t, as_tile(t, condition, "the condition of where"), bool_)
     if_true, if_false = promote(t, x, y)
+    if tile_type(if_true).number is float4_e2m1fn:
+        raise t.wrong_type("where does not take float4_e2m1fn; convert first, as in x.astype(tk.float32)")
     shape = broadcast_shape(t, tile_type(choice).shape, tile_type(if_true).shape)
     choice, if_true, if_false = (broadcast_to(t, v, shape) for v in (choice, if_true, if_false))
     op = SelectOp(condition=choice, if_true=if_true, if_false=if_false, result=Value(if_true.type))

@@ -212,13 +212,9 @@ def astile(t: Translator, value: object, dtype: object) -> object:
     if element is None:
         element = tile_type(promote(t, *parts)[0]).number
     if all(is_number(part) for part in parts):
-        with t.scratch() as block:
-            for part in parts:
-                t.constant(part, element)  # type: ignore[arg-type]  # numbers all
-            numbers = tuple([op.attributes["value"] for op in block.ops])
-        number = numbers if shape else numbers[0]
-        op = ConstantOp(value=number, result=Value(TileType(element, shape)))  # type: ignore[arg-type]
-        return t.add(op).result
+        numbers = tuple([t.held(part, element) for part in parts if is_number(part)])
+        result = Value(TileType(element, shape))
+        return t.add(ConstantOp(value=numbers if shape else numbers[0], result=result)).result
     scalars = []
     for part in parts:
         scalar = as_tile(t, part, "a number of astile", element if is_loose(part) else None)
