@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from ._program import Program, translate
     from ._register import register_source
     from ._source import FunctionSource, source_of
-    from ._specs import ConstantSpec, GroupSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
+    from ._specs import (
+        ConstantSpec,
+        GroupSpec,
+        ParameterSpec,
+        PartitionSpec,
+        PointerSpec,
+        ScalarSpec,
+        TensorSpec,
+    )
 
 _HOMES = {
     "_captures": "Capture",
@@ -25,7 +33,7 @@ _HOMES = {
     "_program": "Program translate",
     "_register": "register_source",
     "_source": "FunctionSource source_of",
-    "_specs": "ConstantSpec GroupSpec ParameterSpec PartitionSpec ScalarSpec TensorSpec",
+    "_specs": "ConstantSpec GroupSpec ParameterSpec PartitionSpec PointerSpec ScalarSpec TensorSpec",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -54,6 +62,7 @@ __all__ = [
     "NotZero",
     "ParameterSpec",
     "PartitionSpec",
+    "PointerSpec",
     "Program",
     "Requires",
     "ScalarSpec",

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import TYPE_CHECKING
 
 from .. import language
 from ..language import Tile
 from ._aggregates import is_named_tuple, is_record
+from ._methods import METHODS, language_class, method_of
 from ._records import record_attribute
+from ._suggestions import instead
 from ._values import (
     BoundMethod,
     InnerFunction,
     OwnedTileValue,
     PartialFunction,
     RangeValue,
+    RawMemoryValue,
     StaticItems,
     TensorValue,
+    TiledViewValue,
     describe,
+    is_pointer,
     is_tile,
+    pointee,
     tile_type,
 )
 
@@ -35,16 +43,11 @@ def attribute(t: Translator, value: object, name: str) -> object:
     """`value.name`."""
     if is_tile(value):
         return _of_tile(t, value, name)
-    if isinstance(value, TensorValue):
-        found = {
-            "shape": value.shape,
-            "strides": value.strides,
-            "dtype": value.dtype,
-            "ndim": value.rank,
-        }.get(name)
-        return found if found is not None else _missing(t, value, name, "shape, strides, dtype, ndim")
-    if isinstance(value, OwnedTileValue):
-        return _of_owned_tile(t, value, name)
+    if language_class(value) is not None:
+        if method_of(value, name) is not None:
+            return BoundMethod(name, value)
+        facts = _facts(value)
+        return facts[name] if name in facts else _missing(t, value, name, ", ".join(_known(value, facts)))
     if isinstance(value, RangeValue | StaticItems | InnerFunction | PartialFunction | BoundMethod):
         return _missing(t, value, name, "")
     try:
@@ -67,27 +70,61 @@ def _of_tile(t: Translator, value: Value, name: str) -> object:
         return kind.rank
     if name == "size":
         return kind.size
-    return _missing(t, value, name, f"shape, dtype, ndim, size, {', '.join(TILE_METHODS)}")
+    raise t.wrong_type(
+        f"{describe(value)} has no {name}"
+        + (instead(name, _OF_TILES, "x.") or "; docs/language.md lists what tiles have")
+    )
 
 
-def _of_owned_tile(t: Translator, value: OwnedTileValue, name: str) -> object:
-    if name in ("load", "store"):
-        return BoundMethod(name, value)
-    if name == "shape":
-        return value.tile_shape
-    if name == "tensor_shape":
-        return value.tensor.shape
-    if name == "index":
-        return value.index
-    if name == "dtype":
-        return value.tensor.dtype
-    if name == "ndim":
-        return len(value.tile_shape)
-    return _missing(t, value, name, "load, store, shape, tensor_shape, index, dtype, ndim")
+_OF_TILES = ("shape", "dtype", "ndim", "size", *TILE_METHODS)
+
+
+def _facts(value: object) -> dict[str, object]:
+    """Attributes of a parameter, view or pointer that are no methods."""
+    if isinstance(value, TensorValue):
+        return {"shape": value.shape, "strides": value.strides, "dtype": value.dtype, "ndim": value.rank}
+    if isinstance(value, OwnedTileValue):
+        return {
+            "shape": value.tile_shape,
+            "tensor_shape": value.tensor.shape,
+            "index": value.index,
+            "dtype": value.tensor.dtype,
+            "ndim": len(value.tile_shape),
+        }
+    if isinstance(value, TiledViewValue):
+        view = value.type
+        return {
+            "tile_shape": view.tile_shape,
+            "traversal_steps": view.starts_every,
+            "dtype": value.tensor.dtype,
+            "ndim": len(view.tile_shape),
+        }
+    if isinstance(value, RawMemoryValue):
+        return {"dtype": value.tensor.dtype}
+    assert is_pointer(value)
+    kind = tile_type(value)
+    return {"dtype": pointee(value), "shape": kind.shape, "ndim": kind.rank}
+
+
+def _known(value: object, facts: dict[str, object]) -> list[str]:
+    """Names of all attributes."""
+    cls = language_class(value)
+    return [*facts, *[name for owner, name in METHODS if owner is cls]]
 
 
 def _missing(t: Translator, value: object, name: str, there: str) -> object:
-    raise t.wrong_type(f"{describe(value)} has no {name}{f'; it has {there}' if there else ''}")
+    hint = f"; it has {there}" if there else ""
+    if isinstance(value, TensorValue) and name in _OF_PARTITIONS:
+        hint = (
+            f"; use tk.{name}({value.name}, index, {'shape' if name == 'load' else 'tile'}), or declare {value.name} "
+            "tk.Tile2D (or 1D, 3D) and give a partition"
+        )
+    elif isinstance(value, TensorValue | OwnedTileValue):
+        hint = instead(name, there.split(", "), f"{value.name}.") or hint
+    raise t.wrong_type(f"{describe(value)} has no {name}{hint}")
+
+
+_OF_PARTITIONS = ("load", "store")
 
 
 _GROWING = ("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse")
@@ -99,4 +136,8 @@ def _no_attribute(t: Translator, value: object, name: str, error: AttributeError
             f"lists are tuples in a kernel and do not change, so they have no {name}; make a new one, as in "
             "items = (*items, item)"
         )
+    if value is sys.modules[language.__name__.partition(".")[0]]:
+        return t.wrong_type(f"tk has no {name}" + instead(name, language.__all__, "tk."))
+    if isinstance(value, types.ModuleType):
+        return t.wrong_type(f"module {value.__name__} has no {name}")
     return t.wrong_type(str(error))

@@ -14,9 +14,11 @@ from ..dtypes import DType
 from ._aggregates import is_named_tuple, leaves
 from ._builtins import SPECIAL, call_builtin
 from ._frame import Frame, Returned
+from ._methods import METHODS, method_of
 from ._promotion import as_tile, cast
 from ._records import replaced
 from ._source import FunctionNode, FunctionSource, source_of
+from ._suggestions import parameters_shown
 from ._translator import MAX_CALL_DEPTH
 from ._values import BoundMethod, InnerFunction, PartialFunction, is_loose, is_tile
 from .operations import HANDLERS
@@ -31,7 +33,7 @@ __all__ = ["call", "inner_function", "run_function"]
 def call(t: Translator, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """`function(*args, **kwargs)`, with the call being the current place."""
     if isinstance(function, BoundMethod):
-        handler = METHODS.get(function.name)
+        handler = method_of(function.target, function.name)
         if handler is not None:
             return _language(t, handler, (function.target, *args), kwargs)
         return call(t, getattr(language, function.name), (function.target, *args), kwargs)
@@ -63,6 +65,7 @@ def call(t: Translator, function: object, args: tuple[object, ...], kwargs: dict
             )
         )
     if isinstance(function, types.FunctionType):
+        _refuse_host_function(t, function)
         t.captures.from_attribute(function, "__code__")
         return _inline(t, source_of(function), None, args, kwargs)
     if isinstance(function, types.MethodType):
@@ -78,6 +81,19 @@ def call(t: Translator, function: object, args: tuple[object, ...], kwargs: dict
     if isinstance(written, types.FunctionType) and is_object:
         return call(t, written, (function, *args), kwargs)
     return call_builtin(t, function, args, kwargs)
+
+
+_OF_THE_HOST = ("cuda_async", "tilekern.jit", "tilekern.tileir", "tilekern.tune", "tilekern.bench")
+"""Packages whose functions are for outside of kernels."""
+
+
+def _refuse_host_function(t: Translator, function: types.FunctionType) -> None:
+    module = function.__module__ or ""
+    if module.startswith(_OF_THE_HOST):
+        raise t.wrong_type(
+            f"{module.partition('.')[0]}.{function.__name__} is for the host and cannot be called in a kernel; call it "
+            "before the launch, and give what it makes as an argument"
+        )
 
 
 def _special(function: object) -> Builtin | None:
@@ -114,16 +130,13 @@ def _language(
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise t.wrong_type(f"tk.{function.__name__}: {error}") from None
+        is_method = not hasattr(language, function.__name__) or function in METHODS.values()
+        name = function.__name__ if is_method else f"tk.{function.__name__}"
+        raise t.wrong_type(
+            f"{name}: {error}; it takes {parameters_shown(function, is_method=is_method)}"
+        ) from None
     bound.apply_defaults()
     return HANDLERS[function](t, **bound.arguments)
-
-
-METHODS: dict[str, Callable[..., object]] = {
-    "load": language.OwnedTile.load,
-    "store": language.OwnedTile.store,
-}
-"""Methods of partition parameters; those of tiles are functions of the language."""
 
 
 # ------------------------------------------------------------------ helpers

@@ -7,15 +7,17 @@ output it would store to is left alone on purpose.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ..errors import KernelValueError
+from ..errors import KernelTypeError, KernelValueError
+from ..ir import Function, MemoryOp, Value, memory_roots, walk
 from ._aggregates import leaves
-from ._values import OwnedTileValue, TensorValue
+from ._values import OwnedTileValue, RawMemoryValue, TensorValue, TiledViewValue, is_pointer
 
 if TYPE_CHECKING:
     from ._frame import Frame
+    from ._translator import Translator
 
 __all__ = ["Effects", "check_effects"]
 
@@ -42,13 +44,15 @@ class Effects:
                 for name in _stored_names(node):
                     value = frame.find(name)
                     for leaf in leaves(value):
-                        if isinstance(leaf, TensorValue | OwnedTileValue):
+                        if is_pointer(leaf) or isinstance(
+                            leaf, TensorValue | OwnedTileValue | TiledViewValue | RawMemoryValue
+                        ):
                             self.left_out.add(leaf.name)
 
 
 def _stored_names(node: ast.AST) -> Iterable[str]:
     """Names of what a node may store to: `x` in `x.store`, and arguments of calls that do not only read."""
-    if isinstance(node, ast.Attribute) and node.attr == "store":
+    if isinstance(node, ast.Attribute) and node.attr.startswith(("store", "atomic_")):
         yield from _root_name(node.value)
     elif isinstance(node, ast.Call):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
@@ -65,7 +69,28 @@ def _root_name(node: ast.expr) -> Iterable[str]:
         yield node.id
 
 
-def check_effects(effects: Effects, frame: Frame, parameters: dict[str, object]) -> None:
+def note_accesses(t: Translator, function: Function) -> None:
+    """Note what is accessed through pointers, which may come from several parameters.
+
+    Raises:
+        KernelTypeError: a store where a parameter given for reading points to, at its line.
+    """
+    roots = memory_roots(function)
+    for op in walk(function.body):
+        if not isinstance(op, MemoryOp):
+            continue
+        for root in roots[op.accessed]:
+            name, writable = t.memory[root]
+            if op.effect == "write" and not writable:
+                raise KernelTypeError(
+                    f"{name} is given for reading; give it as ca.mut({name}) to store to it", op.location
+                )
+            (t.effects.stored if op.effect == "write" else t.effects.loaded).add(name)
+
+
+def check_effects(
+    effects: Effects, frame: Frame, parameters: dict[str, object], memory: Mapping[Value, tuple[str, bool]]
+) -> None:
     """Refuse a kernel with an output it neither stores to nor loads, or without any effect.
 
     Raises:
@@ -75,7 +100,9 @@ def check_effects(effects: Effects, frame: Frame, parameters: dict[str, object])
         (value.name, isinstance(value, OwnedTileValue), parameter)
         for parameter, whole in parameters.items()
         for value in leaves(whole)
-        if isinstance(value, OwnedTileValue) or (isinstance(value, TensorValue) and value.writable)
+        if isinstance(value, OwnedTileValue)
+        or (isinstance(value, TensorValue) and value.writable)
+        or (is_pointer(value) and memory[value][1])
     ]
     does_something = bool(effects.stored or effects.left_out or effects.asserts)
     for name, is_partition, parameter in outputs:

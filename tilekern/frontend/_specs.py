@@ -4,6 +4,7 @@ Two calls whose specs are equal run the same code. The flat parameters of the co
 them, in order:
 
     tensor, partition   address, then the dimensions, then the strides that are not known already
+    pointer             address
     scalar              the value
     constant            nothing
     group               those of its parts
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 from ..dtypes import DType
 
-__all__ = ["ConstantSpec", "GroupSpec", "ParameterSpec", "PartitionSpec", "ScalarSpec", "TensorSpec"]
+__all__ = ["ConstantSpec", "GroupSpec", "ParameterSpec", "PartitionSpec", "PointerSpec", "ScalarSpec", "TensorSpec"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,21 @@ class PartitionSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class PointerSpec:
+    """The address of a tensor's first element.
+
+    Attributes:
+        dtype: of what is there.
+        writable: given as `mut`.
+        alignment: bytes the address is a multiple of, a power of two.
+    """
+
+    dtype: DType
+    writable: bool
+    alignment: int
+
+
+@dataclass(frozen=True, slots=True)
 class ScalarSpec:
     """A number passed at launch.
 
@@ -90,4 +106,4 @@ class GroupSpec:
     parts: tuple[ParameterSpec, ...]
 
 
-ParameterSpec = TensorSpec | PartitionSpec | ScalarSpec | ConstantSpec | GroupSpec
+ParameterSpec = TensorSpec | PartitionSpec | PointerSpec | ScalarSpec | ConstantSpec | GroupSpec

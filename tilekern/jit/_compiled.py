@@ -21,7 +21,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CompiledKernelError
-from ..frontend import ConstantSpec, ParameterSpec, PartitionSpec, TensorSpec
+from ..frontend import ConstantSpec, ParameterSpec, PartitionSpec, PointerSpec, TensorSpec
 from ._obtain import LOADED
 from ._portable import NotPortable, from_portable
 from ._written import constant_key
@@ -297,6 +297,12 @@ def _misfit_of(have: ParameterSpec, want: ParameterSpec) -> str | None:
                 f"has tiles {want.tile_shape}, compiled for {have.tile_shape}, or another kind of partition"
             )
         return _misfit_of(have.tensor, want.tensor)
+    if (
+        isinstance(have, PointerSpec)
+        and isinstance(want, PointerSpec)
+        and want.alignment % have.alignment == 0
+    ):
+        have = dataclasses.replace(have, alignment=want.alignment)
     if isinstance(have, TensorSpec) and isinstance(want, TensorSpec):
         return _misfit_of_tensor(have, want)
     if (parts := _parts(have)) is not None and (others := _parts(want)) is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CompiledKernelError
-from ..frontend import ConstantSpec, ParameterSpec, PartitionSpec, ScalarSpec, TensorSpec
+from ..frontend import ConstantSpec, ParameterSpec, PartitionSpec, PointerSpec, ScalarSpec, TensorSpec
 from ._compiled import FORMAT, MANIFEST, kernel_id
 from ._kernel import disk_cache
 from ._launch import CompileOp
@@ -93,6 +93,8 @@ def _text(spec: ParameterSpec) -> str:
         extents = zip(spec.shape, spec.shape_divisors, strict=True)
         parts = [str(n) if n is not None else f"*{divisor}" if divisor > 1 else "*" for n, divisor in extents]
         return f"{'mut ' if spec.writable else ''}{spec.dtype.name}[{','.join(parts)}]"
+    if isinstance(spec, PointerSpec):
+        return f"{'mut ' if spec.writable else ''}{spec.dtype.name}*"
     if isinstance(spec, ScalarSpec):
         return spec.dtype.name
     if isinstance(spec, ConstantSpec):

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..dtypes import DType, bool_
 from ..errors import KernelArgumentError
 from ..frontend._aggregates import record_fields
-from ..language import ArrayAnnotation, ConstantMarker, OwnedTile, Tensor
+from ..language import ArrayAnnotation, ConstantMarker, OwnedTile, Pointer, PointerMarker, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["Parameter", "declared_part", "names_around", "parameters_of"]
 
-ParameterKind = Literal["any", "tensor", "partition", "scalar", "constant", "group"]
+ParameterKind = Literal["any", "tensor", "partition", "pointer", "scalar", "constant", "group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Parameter:
         name: as in the source.
         kind: "any" where it is not annotated: the argument decides.
         rank: of a tensor or partition; None: any.
-        dtype: of a scalar with a declared type; None: the argument decides.
+        dtype: of a scalar with a declared type, or of what a pointer points to; None: the argument decides.
         number: int, float or bool for a scalar annotated so.
         declared: the annotation as written in messages.
         group: the class of a group or enumeration it takes, or an annotation such as tuple[int, int].
@@ -134,6 +134,18 @@ def _declared(kernel: str, name: str, annotation: object) -> Parameter:
         if inner.kind not in ("tensor", "partition"):
             raise KernelArgumentError(f"{kernel}: parameter {name} has an ArrayAnnotation and is no tensor")
         return replace(inner, array=array)
+    pointer = next((mark for mark in marks if isinstance(mark, PointerMarker)), None)
+    if pointer is not None:
+        if not isinstance(pointer.dtype, DType):
+            raise KernelArgumentError(
+                f"{kernel}: parameter {name} is annotated tk.Pointer[{pointer.dtype!r}]; give it an element type, "
+                "such as tk.Pointer[tk.float32]"
+            )
+        return Parameter(
+            name, "pointer", dtype=pointer.dtype, declared=f"tk.Pointer[tk.{pointer.dtype.name}]"
+        )
+    if annotation is Pointer:
+        return Parameter(name, "pointer", declared="tk.Pointer")
     if isinstance(annotation, DType):
         return Parameter(name, "scalar", dtype=annotation, declared=f"tk.{annotation.name}")
     if annotation is int or annotation is float:
@@ -159,7 +171,7 @@ def _declared(kernel: str, name: str, annotation: object) -> Parameter:
             "@dataclass(frozen=True)"
         )
     raise KernelArgumentError(
-        f"{kernel}: parameter {name} is annotated {annotation!r}; use tk.Tensor, tk.Tile2D and their like, "
+        f"{kernel}: parameter {name} is annotated {annotation!r}; use tk.Tensor, tk.Tile2D, tk.Pointer and their like, "
         "tk.Constant[int], int, float, bool, an element type such as tk.int64, a tuple, a frozen dataclass or an "
         "enumeration"
     )

@@ -20,7 +20,18 @@ from ._annotations import (
     Tile2D,
     Tile3D,
 )
+from ._atomics import (
+    atomic_add,
+    atomic_and,
+    atomic_cas,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_xchg,
+    atomic_xor,
+)
 from ._creation import arange, full, ones, zeros
+from ._gather import ElementIndex, Slice, gather, load_advanced_indexing, scatter, store_advanced_indexing
 from ._kernel_only import IN_KERNELS, means_in_kernels
 from ._math import (
     abs,
@@ -68,6 +79,8 @@ from ._math import (
     where,
 )
 from ._memory import Index, Order, PaddingMode, Shape, load, load_like, num_tiles, store
+from ._ordering import MemoryOrder, MemoryScope
+from ._pointers import Pointer, PointerMarker, RawMemory, make_tensor
 from ._program import (
     assert_,
     assume_divisible_by,
@@ -115,19 +128,27 @@ from ._shape import (
     transpose,
     unpack_from_bytes,
 )
+from ._views import TiledView
 
 __all__ = [
+    "IN_KERNELS",
     "ArrayAnnotation",
     "Constant",
     "ConstantMarker",
-    "IN_KERNELS",
+    "ElementIndex",
     "Index",
+    "MemoryOrder",
+    "MemoryScope",
     "Order",
     "OwnedTile",
     "PaddingMode",
+    "Pointer",
+    "PointerMarker",
+    "RawMemory",
     "RoundingMode",
     "Scalar",
     "Shape",
+    "Slice",
     "Tensor",
     "Tensor1D",
     "Tensor2D",
@@ -136,6 +157,7 @@ __all__ = [
     "Tile1D",
     "Tile2D",
     "Tile3D",
+    "TiledView",
     "abs",
     "add",
     "arange",
@@ -146,6 +168,14 @@ __all__ = [
     "astile",
     "astype",
     "atan2",
+    "atomic_add",
+    "atomic_and",
+    "atomic_cas",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
+    "atomic_xchg",
+    "atomic_xor",
     "bid",
     "bitcast",
     "bitwise_and",
@@ -173,6 +203,7 @@ __all__ = [
     "floordiv",
     "fma",
     "full",
+    "gather",
     "greater",
     "greater_equal",
     "grid_dependency_control_launch_dependents",
@@ -183,9 +214,11 @@ __all__ = [
     "less",
     "less_equal",
     "load",
+    "load_advanced_indexing",
     "load_like",
     "log",
     "log2",
+    "make_tensor",
     "matmul",
     "max",
     "maximum",
@@ -212,6 +245,7 @@ __all__ = [
     "reshape",
     "rsqrt",
     "scan",
+    "scatter",
     "sin",
     "sinh",
     "sqrt",
@@ -219,6 +253,7 @@ __all__ = [
     "static_eval",
     "static_iter",
     "store",
+    "store_advanced_indexing",
     "sub",
     "sum",
     "tan",

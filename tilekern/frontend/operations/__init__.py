@@ -4,7 +4,16 @@ A handler takes the translator and the function's arguments by name, checks them
 One file per family, as in `language`; `_registry.py` says which handler belongs to which function.
 """
 
-from . import _combine, _debug, _math, _memory  # noqa: F401 - importing registers their handlers
+from . import (  # noqa: F401 - importing registers their handlers
+    _atomics,
+    _combine,
+    _debug,
+    _gather,
+    _math,
+    _memory,
+    _raw,
+    _views,
+)
 from ._program import assert_, block_id
 from ._reduce import matmul
 from ._registry import HANDLERS

@@ -141,7 +141,8 @@ def stored_value(t: Translator, tile: object, dtype: DType, name: str, shape: tu
     if own is not dtype and (
         own.restricted or dtype.restricted or dtype is bool_ or common_dtype(t, own, dtype) is not dtype
     ):
+        wanted = f"{name}.dtype" if name.isidentifier() else f"tk.{dtype.name}"
         raise t.wrong_type(
-            f"{name} holds {dtype.name}, got {describe(value)}; convert it: tile.astype({name}.dtype)"
+            f"{name} holds {dtype.name}, got {describe(value)}; convert it: tile.astype({wanted})"
         )
     return broadcast_to(t, cast(t, value, dtype), shape)
