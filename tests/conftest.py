@@ -27,6 +27,18 @@ def has_gpu() -> bool:
     return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write golden files anew; review the difference"
+    )
+
+
+@pytest.fixture(scope="session")
+def update_golden(request) -> bool:
+    """Whether golden files are to be written instead of compared with."""
+    return bool(request.config.getoption("--update-golden"))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     chosen: str = config.option.markexpr
     asked_for = "gpu" in chosen and "not gpu" not in chosen

@@ -15,6 +15,30 @@ from tilekern import tileir
 sys.path.insert(0, str(Path(__file__).parent / "ir"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def printed_kernels_are_read_back():
+    """Every kernel that a test compiles: printed, parsed and printed again, it is the same; each place once."""
+    from tilekern import ir
+    from tilekern.jit import _compile
+
+    build, seen = _compile.build_program, set()
+
+    def checked(*args, **kwargs):
+        program = build(*args, **kwargs)
+        place = (str(program.function.location), kwargs.get("for_device"))
+        if place not in seen:
+            seen.add(place)
+            text = str(program.function)
+            again = ir.parse(text)
+            assert str(again) == text
+            assert ir.structurally_equal(again, program.function)
+        return program
+
+    _compile.build_program = checked
+    yield
+    _compile.build_program = build
+
+
 def _operand(value):
     return ca.from_host(value) if isinstance(value, np.ndarray) and value.ndim else value
 

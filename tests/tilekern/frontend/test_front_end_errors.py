@@ -197,7 +197,7 @@ def missing_argument(out, x):
     tk.load(x, (0, 0))  # error
 
 
-@refused("has no mean; it has shape, dtype", "out.load().mean")
+@refused("has no mean; use tk.sum(x, axis) / x.shape[axis]", "out.load().mean")
 def unknown_attribute(out, x):
     out.load().mean()  # error
 

@@ -63,15 +63,15 @@ def test_number_takes_the_tiles_type(dtype):
         return
     assert result_type(lambda: tk.ones((), dtype) + 1) == dtype.name
     assert result_type(lambda: tk.ones((), dtype) + True) == dtype.name
-    assert result_type(lambda: 2.5 * tk.ones((), dtype)) == (dtype.name if dtype.is_float else "float32")
+    assert result_type(lambda: 2.5 * tk.ones((2,), dtype)) == (dtype.name if dtype.is_float else "float32")
 
 
 @pytest.mark.parametrize("dtype", RESTRICTED, ids=str)
 def test_restricted_type_meets_nothing(dtype):
     for other in (tk.float32, tk.int32, dtype):
         with pytest.raises(tk.KernelTypeError):
-            result_type(lambda other=other: tk.ones((), dtype) + tk.ones((), other))
-    assert result_type(lambda: tk.ones((), dtype).astype(tk.float32) + 1) == "float32"
+            result_type(lambda other=other: tk.ones((2,), dtype) + tk.ones((), other))
+    assert result_type(lambda: tk.ones((2,), dtype).astype(tk.float32) + 1) == "float32"
 
 
 @pytest.mark.parametrize(

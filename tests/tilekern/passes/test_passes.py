@@ -1,10 +1,9 @@
 """Passes: text in, text out.
 
 A golden file holds cases `# title`, the function given, `=>`, the function expected. To write what the passes
-give now, run with TILEKERN_UPDATE_GOLDEN=1 and review the difference.
+give now, run with --update-golden and review the difference.
 """
 
-import os
 from pathlib import Path
 
 import pytest
@@ -48,9 +47,10 @@ def rewrite(name, before):
     return changed, str(function)
 
 
-@pytest.mark.skipif("TILEKERN_UPDATE_GOLDEN" in os.environ, reason="they are being written")
 @pytest.mark.parametrize(("name", "title", "before", "after"), ALL)
-def test_pass_gives_the_golden_text(name, title, before, after):
+def test_pass_gives_the_golden_text(name, title, before, after, update_golden):
+    if update_golden:
+        pytest.skip("they are being written")
     changed, given = rewrite(name, before)
     assert given == after
     assert changed == (after != str(ir.parse(before)))
@@ -68,9 +68,10 @@ def test_pass_has_nothing_left_to_do(name, title, before, after):
     assert str(function) == text
 
 
-@pytest.mark.skipif("TILEKERN_UPDATE_GOLDEN" not in os.environ, reason="only on request")
 @pytest.mark.parametrize("name", PASSES)
-def test_write_golden_files(name):
+def test_write_golden_files(name, update_golden):
+    if not update_golden:
+        pytest.skip("only on request")
     lines = ["Cases of the pass; see test_passes.py."]
     for title, before, _ in read_cases(name):
         lines.append(f"\n# {title}\n{before}=>\n{rewrite(name, before)[1]}".rstrip())
