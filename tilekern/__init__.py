@@ -13,6 +13,8 @@ also runs NVIDIA's assembler; `jit` specialises, caches and launches. `arrays` m
 `tune` and `bench` search and measure; `cli` is the command `tilekern`.
 """
 
+from typing import TYPE_CHECKING
+
 from . import errors
 from .arrays import arange, convert, eye, linspace, rand, randn
 from .dtypes import (
@@ -187,6 +189,23 @@ from .language import (
     zeros,
 )
 
+if TYPE_CHECKING:
+    from . import bench, kernels, tune
+
+
+def __getattr__(name: str) -> object:
+    # imported when they are first used
+    if name not in ("bench", "kernels", "tune"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return import_module(f".{name}", __name__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 __all__ = [
     "ArrayAnnotation",
     "ByTarget",
@@ -242,6 +261,7 @@ __all__ = [
     "atomic_or",
     "atomic_xchg",
     "atomic_xor",
+    "bench",
     "bfloat16",
     "bid",
     "bitcast",
@@ -295,6 +315,7 @@ __all__ = [
     "isnan",
     "item",
     "kernel",
+    "kernels",
     "less",
     "less_equal",
     "linspace",
@@ -350,6 +371,7 @@ __all__ = [
     "tfloat32",
     "transpose",
     "truediv",
+    "tune",
     "uint8",
     "uint16",
     "uint32",
