@@ -80,7 +80,7 @@ def run_page(page: Path, folder: Path) -> None:
     namespace: dict[str, object] = {"__name__": f"docs_{script.stem}", "__file__": str(script)}
     for block in blocks:
         # Blank lines before the block keep the line numbers of the page in tracebacks.
-        code = compile("\n" * (block.line - 1) + block.code, str(script), "exec")
+        code = compile("\n" * (block.line - 1) + block.code, str(script), "exec", dont_inherit=True)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(code, namespace)
