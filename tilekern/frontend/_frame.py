@@ -62,6 +62,7 @@ class Loop:
         trial: a turn translated only to see what becomes of the variables.
         next_counter: adds the counter's next value, where `continue` hands it on.
         again: values a `continue` could hand on that nothing reaches.
+        has_else: a `break` is noted, because something runs without one.
     """
 
     unrolled: bool
@@ -70,6 +71,7 @@ class Loop:
     trial: bool = False
     next_counter: Callable[[], tuple[Value, ...]] = _no_counter
     again: tuple[Value, ...] = ()
+    has_else: bool = False
 
 
 @dataclass(eq=False)

@@ -59,7 +59,7 @@ def leave_loop(t: Translator, frame: Frame, how: str) -> Outcome:
                 "to decide at run time"
             )
         return BROKE if how == "break" else CONTINUED
-    if how == "break" and BROKEN in frame.variables:
+    if how == "break" and loop.has_else:
         frame.variables[BROKEN] = True
     if loop.trial:
         t.add(BreakOp(values=()))
@@ -115,7 +115,7 @@ def _unroll(t: Translator, frame: Frame, node: ast.For, items: tuple[object, ...
         finally:
             frame.loops.pop()
         if outcome is BROKE:
-            if BROKEN in frame.variables:
+            if BROKEN in exit_names(node):
                 frame.variables[BROKEN] = True
             return None
         if isinstance(outcome, Returned) or outcome is LEFT:
@@ -132,6 +132,7 @@ def _for_range(t: Translator, frame: Frame, node: ast.For, items: RangeValue) ->
     where = t.location
     count = _Count(t, items)
     breaks = breaks_out(node.body) or returns(node.body)
+    has_else = BROKEN in exit_names(node)
 
     def turn(counter: Value) -> Outcome:
         t.builder.location = where
@@ -149,7 +150,7 @@ def _for_range(t: Translator, frame: Frame, node: ast.For, items: RangeValue) ->
         def next_counter() -> tuple[Value, ...]:
             return (emit_binary(t, AddOp, counter, count.step),) if breaks else ()
 
-        loop = Loop(False, frame.branches, carried, next_counter=next_counter)
+        loop = Loop(False, frame.branches, carried, next_counter=next_counter, has_else=has_else)
         loop.again = (counter, *arguments) if breaks else tuple(arguments)
         with t.inside(body):
             if breaks:
@@ -185,6 +186,7 @@ def execute_while(t: Translator, frame: Frame, node: ast.While) -> Outcome:
 
     t.at(frame, node.test)
     where = t.location
+    has_else = BROKEN in exit_names(node)
 
     def build(carried: Carried) -> None:
         arguments = carried.fresh()
@@ -192,7 +194,7 @@ def execute_while(t: Translator, frame: Frame, node: ast.While) -> Outcome:
         initial = carried.initial(t)
         body = Block(list(arguments))
         carried.bind(frame, arguments)
-        loop = Loop(False, frame.branches, carried, again=tuple(arguments))
+        loop = Loop(False, frame.branches, carried, again=tuple(arguments), has_else=has_else)
         with t.inside(body):
             test = evaluate(t, frame, node.test)
             t.builder.location = where
@@ -225,7 +227,8 @@ def _translate(
     where = t.location
 
     def try_turn(carried: Carried) -> None:
-        frame.loops.append(Loop(False, frame.branches, carried, trial=True))
+        has_else = BROKEN in exit_names(node)
+        frame.loops.append(Loop(False, frame.branches, carried, trial=True, has_else=has_else))
         try:
             trial()
         finally:

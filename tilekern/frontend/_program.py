@@ -94,7 +94,13 @@ def translate(
     parameters = dict(frame.variables)
     facts, checks = apply_preconditions(preconditions, _extents(t, parameters), _facts(t, grid), t.location)
     t.checks += checks
-    run_function(t, frame)
+    try:
+        run_function(t, frame)
+    except RecursionError:
+        raise t.wrong_value(
+            "the code nests too deeply here: calls of helpers, or returns that each wait for the one before; make "
+            "helpers shorter, or set a variable and return once"
+        ) from None
     note_accesses(t, function)
     check_effects(t.effects, frame, parameters, t.memory)
     t.at(frame, source.node)

@@ -178,10 +178,60 @@ def unrolled_else(a, b):
     return a + b
 
 
+def inner_break_without_else(a, b):
+    s = 0
+    for i in range(a):
+        for j in range(b):
+            if j > i:
+                break
+            s += 1
+        if s > 40:
+            break
+    else:
+        s += 1000
+    return s
+
+
+def else_leaves_the_outer_loop(a, b):
+    s = 0
+    for i in range(a):
+        for j in range(b):
+            if i + j == 4:
+                break
+            s += 1
+        else:
+            if i > 2:
+                break
+            continue
+        s += 100
+    else:
+        s += 1000
+    return s
+
+
+def return_in_else(a, b):
+    for i in range(a):
+        if i == b:
+            break
+    else:
+        return a * 10
+    return a + b
+
+
+def many_turns(a, b):
+    for n in range_of_64:
+        if n == a:
+            return n * 2 + b
+    return b
+
+
+range_of_64 = tuple(range(64))
+
 FUNCTIONS = [
     *(first_divisor, from_while, endless, nested, nested_under_condition, tuples, then_more_loops, always),
     *(with_break_and_continue, unrolled_at_run_time, unrolled_inside_of_a_loop, returned_in_a_known_turn),
-    *(broken_or_else, else_that_returns, nested_else, unrolled_else),
+    *(broken_or_else, else_that_returns, nested_else, unrolled_else, inner_break_without_else),
+    *(else_leaves_the_outer_loop, return_in_else, many_turns),
 ]
 PAIRS = [(0, 0), (3, 1), (1, 3), (5, 5), (9, 4), (2, 7), (7, 9), (15, 2), (13, 6)]
 
@@ -258,3 +308,14 @@ def test_types_of_returned_values_differ():
     ) as caught:
         kernel.ir(tk.meta(4, "f4").partition(4), 3)
     assert "return tk.zeros((4,), tk.float16)" in str(caught.value)
+
+
+def test_code_that_nests_too_deeply_is_refused():
+    lines = (
+        ["def many(n):"] + [f"    if n == {i}:\n        return {i}" for i in range(400)] + ["    return n"]
+    )
+    text = "\n".join(lines) + "\n\ndef kernel(out, n: int):\n    out.store(many(n))\n"
+    names = {}
+    exec(compile(text, tk.register_source(text), "exec"), names)
+    with pytest.raises(tk.KernelValueError, match="the code nests too deeply here"):
+        tk.kernel(names["kernel"]).ir(tk.meta(4, "f4").partition(4), 3)
