@@ -401,8 +401,12 @@ class Driver(Protocol):
         *,
         cluster: tuple[int, int, int] | None,
         cooperative: bool,
+        programmatic: bool = False,
     ) -> None:
-        """`launch` with cluster dimensions or as a cooperative launch. Hot."""
+        """`launch` with cluster dimensions or as a cooperative launch. Hot.
+
+        A programmatic one may begin before what precedes it on the stream has ended; it waits by itself.
+        """
         ...
 
     # -- graphs

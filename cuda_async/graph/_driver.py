@@ -130,6 +130,7 @@ class RecordingDriver:
         *,
         cluster: tuple[int, int, int] | None,
         cooperative: bool,
+        programmatic: bool = False,  # in a graph it begins behind what it depends on, as any node
     ) -> None:
         self._lane.add(
             KernelNode(

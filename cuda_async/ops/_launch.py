@@ -208,8 +208,13 @@ def launch_step_by_step(
     uses: Sequence[Read | Mut] = (),
     cluster: Dimensions | None = None,
     cooperative: bool = False,
+    programmatic: bool = False,
 ) -> tuple[Any, ...]:
-    """What a written-out launch does, for `uses`, clusters, cooperative launches, addresses and an empty grid."""
+    """What a written-out launch does, for `uses`, clusters, cooperative launches, addresses and an empty grid.
+
+    A programmatic launch may begin before what precedes it has ended: the kernel itself waits before it
+    touches memory.
+    """
     device = ctx.device
     if config != loaded.checked[0]:
         loaded.check_config(config)
@@ -229,7 +234,7 @@ def launch_step_by_step(
     with device._lock:
         order_uses(stream, reads, writes)
         plan.struct.pack_into(loaded.block.buffer, 0, *values)
-        if cluster is not None or cooperative:
+        if cluster is not None or cooperative or programmatic:
             driver.launch_with_attributes(
                 loaded.handle,
                 grid,
@@ -239,6 +244,7 @@ def launch_step_by_step(
                 loaded.block,
                 cluster=cluster,
                 cooperative=cooperative,
+                programmatic=programmatic,
             )
         else:
             driver.launch(loaded.handle, grid, block, shared_bytes, stream._handle, loaded.block)

@@ -16,6 +16,7 @@ from .._terms import Argument
 from ..frontend import FunctionSource, LaunchCheck, ParameterSpec, Program, Requires, translate
 from ..ir import Function, PointerType, TileType
 from ..passes import CheckBounds, LaunchCondition, Placement, pipeline, run_passes
+from ._dependent import check_waits_first
 from ._disk_cache import name_of
 from ._timings import CompileTimings, Origin
 from ._variant import HOST, Variant
@@ -125,6 +126,8 @@ def compile_variant(
     """
     clock = _Clock.start(began)
     program = build_program(source, specs, options, for_device=target != HOST, clock=clock)
+    if options.programmatic_dependent_launch:
+        check_waits_first(program.function)
     name = program.function.name
     origin: Origin
     cubin_name = ""

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from cuda_async import BoundLaunch, Device, Mut, Partition, Read, Tensor
+from cuda_async import BoundLaunch, Device, MappedPartition, Mut, Partition, Read, Tensor
 
 from ..errors import KernelArgumentError
 from ._by_target import ByTarget
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Kernel", "kernel", "timed"]
 
-_WHOLE = frozenset({Tensor, Mut, Read, Partition, int, float, bool})
+_WHOLE = frozenset({Tensor, Mut, Read, Partition, MappedPartition, int, float, bool})
 """Types of arguments that are no groups, looked at first."""
 
 MAX_RUNS = 4096
@@ -393,6 +393,7 @@ class Kernel:
             blocks,
             variant.checks,
             variant.captures,
+            options.programmatic_dependent_launch and device.compute_capability >= (9, 0),
         )
         path = self._paths.get(types)
         if path is None:

@@ -21,7 +21,7 @@ _ALLOWED: dict[str, tuple[int, ...] | range] = {
 }
 _PER_TARGET = ("occupancy", "num_ctas", "num_worker_warps", "opt_level")
 _CHECKS = ("deny_in_kernel_checks", "unchecked", "checks_in_place", "check_variants")
-_SWITCHES = ("line_info", "debug", "fuse_multiply_add", *_CHECKS)
+_SWITCHES = ("line_info", "debug", "fuse_multiply_add", "programmatic_dependent_launch", *_CHECKS)
 _NAMES = (*_ALLOWED, *_SWITCHES, "compile_timeout_s", "const_grid", "preconditions")
 
 IN_PLACE_VARIABLE = "TILEKERN_CHECKS_IN_PLACE"
@@ -67,6 +67,9 @@ class KernelOptions:
             `TILEKERN_CHECKS_IN_PLACE=1` makes it the default.
         check_variants: where a bounds check holds for some calls only, calls for which it does run without it.
         fuse_multiply_add: `a * b + c` of floats may be rounded once instead of twice.
+        programmatic_dependent_launch: the kernel may begin while the one before it on the stream still runs; it
+            calls `tk.grid_dependency_control_wait()` before it touches memory. From sm_90 on; elsewhere, in graphs
+            and in bound launches it begins as any other.
 
     `occupancy`, `num_ctas`, `num_worker_warps` and `opt_level` may be `ByTarget`, with a value per architecture.
     """
@@ -86,6 +89,7 @@ class KernelOptions:
     checks_in_place: bool = field(default_factory=_in_place_by_default)
     check_variants: bool = True
     fuse_multiply_add: bool = False
+    programmatic_dependent_launch: bool = False
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from types import FunctionType, NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cuda_async import Mut, Partition, Read, Tensor
+from cuda_async import MappedPartition, Mut, Partition, Read, Tensor
 from cuda_async.errors import AliasError, LaunchError
-from cuda_async.ops._launch import check_aliases
+from cuda_async.ops._launch import check_aliases, launch_step_by_step
 from cuda_async.ops._unprepared import UNPREPARED
 
 from ..dtypes import DType
@@ -96,6 +96,8 @@ def _key_parts(a: str, cls: type, is_constant: bool) -> list[str]:
         return _tensor_parts(a)
     if cls is Partition:
         return [*_tensor_parts(f"{a}.tensor"), f"{a}.tile_shape", f"{a}.prefix"]
+    if cls is MappedPartition:
+        return [*_tensor_parts(f"{a}.tensor"), f"{a}.tile_shape", f"{a}.map_shape", f"{a}.tile_blocks"]
     if cls in (Mut, Read):
         return _tensor_parts(f"{a}.tensor")
     if issubclass(cls, int) and cls is not bool:
@@ -134,7 +136,7 @@ def flat_arguments(slots: Sequence[Slot], args: Sequence[Any]) -> list[Any]:
         arg = args[slot.argument]
         if isinstance(arg, Tensor):
             arg = Read(arg)
-        elif isinstance(arg, Partition):
+        elif isinstance(arg, Partition | MappedPartition):
             arg = Mut(arg.tensor)
         values.append(arg if slot.convert is None else slot.convert(arg))
     return values
@@ -149,8 +151,9 @@ def write_run(
     grid: Grid,
     checks: Sequence[LaunchCheck],
     captures: Sequence[Capture],
+    programmatic: bool = False,
 ) -> Run:
-    """Write the function (ctx, *args) that launches calls of one key.
+    """Write the function (ctx, *args) that launches calls of one key; `programmatic` ones may begin early.
 
     It launches nothing when a capture does not hold any more. Checks of what belongs to the key are made
     now; those of scalars, on every launch.
@@ -167,6 +170,9 @@ def write_run(
         "Read": Read,
         "loaded": loaded,
         "config": (grid, (1, 1, 1), 0),
+        "launch_early": lambda values, ctx, config: launch_step_by_step(
+            loaded, values, ctx, config, programmatic=True
+        ),
         "AliasError": AliasError,
         "name_aliases": lambda args: _name_aliases(name, parameters, args),
         "run_checks": lambda values: run_checks(name, varying, values, grid),
@@ -179,7 +185,7 @@ def write_run(
         cls, a = types[slot.argument], f"a{slot.argument}"
         if cls is Tensor:
             values.append(f"Read({a})")
-        elif cls is Partition:
+        elif cls is Partition or cls is MappedPartition:
             values.append(f"Mut({a}.tensor)")
         elif slot.convert is None:
             values.append(a)
@@ -194,7 +200,7 @@ def run(ctx{arguments}):
     {changed}
     {f"values = {flat}; run_checks(values)" if varying else ""}
     try:
-        loaded.launch({"values" if varying else flat}, ctx, config)
+        {"launch_early" if programmatic else "loaded.launch"}({"values" if varying else flat}, ctx, config)
     except AliasError:
         name_aliases(({"".join(f"a{i}, " for i in range(len(types)))}))
         raise
@@ -228,9 +234,13 @@ def _written_captures(captures: Sequence[Capture], names: dict[str, Any]) -> str
 def _name_aliases(kernel: str, parameters: Sequence[str], args: Sequence[Any]) -> None:
     """Raise the error for arguments that share memory, with the parameters they are given to."""
     tensors = [
-        (name, arg if isinstance(arg, Tensor) else arg.tensor, isinstance(arg, Mut | Partition))
+        (
+            name,
+            arg if isinstance(arg, Tensor) else arg.tensor,
+            isinstance(arg, Mut | Partition | MappedPartition),
+        )
         for name, arg in zip(parameters, args, strict=True)
-        if isinstance(arg, Tensor | Mut | Read | Partition)
+        if isinstance(arg, Tensor | Mut | Read | Partition | MappedPartition)
     ]
     for i, (name, tensor, is_exclusive) in enumerate(tensors):
         for other, second, is_exclusive_too in tensors[i + 1 :]:

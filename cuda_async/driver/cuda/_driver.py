@@ -290,10 +290,11 @@ class CudaDriver(GraphCalls):
         *,
         cluster: tuple[int, int, int] | None,
         cooperative: bool,
+        programmatic: bool = False,
     ) -> None:
-        """Enqueue a kernel with cluster dimensions or as a cooperative launch."""
+        """Enqueue a kernel with cluster dimensions, as a cooperative launch, or so that it may begin early."""
         native = self._functions[function]
-        key = (grid, block, shared_bytes, stream, cluster, cooperative)
+        key = (grid, block, shared_bytes, stream, cluster, cooperative, programmatic)
         config = self._configs.get(key)
         if config is None:
             config = self._make_config(*key)
@@ -311,12 +312,13 @@ class CudaDriver(GraphCalls):
         stream: StreamHandle,
         cluster: tuple[int, int, int] | None,
         cooperative: bool,
+        programmatic: bool = False,
     ) -> Any:
         """A cached `CUlaunchConfig`. The driver only reads it, so equal launches of all threads share one."""
-        config = self._build_config(grid, block, shared_bytes, stream, cluster, cooperative)
+        config = self._build_config(grid, block, shared_bytes, stream, cluster, cooperative, programmatic)
         if len(self._configs) >= MAX_CACHED_CONFIGS:
             self._configs.clear()
-        self._configs[grid, block, shared_bytes, stream, cluster, cooperative] = config
+        self._configs[grid, block, shared_bytes, stream, cluster, cooperative, programmatic] = config
         return config
 
     def _build_config(
@@ -327,6 +329,7 @@ class CudaDriver(GraphCalls):
         stream: StreamHandle,
         cluster: tuple[int, int, int] | None,
         cooperative: bool,
+        programmatic: bool = False,
     ) -> Any:
         api = self._api
         attributes = []
@@ -342,6 +345,13 @@ class CudaDriver(GraphCalls):
             attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
             value = api.CUlaunchAttributeValue()
             value.cooperative = 1
+            attribute.value = value
+            attributes.append(attribute)
+        if programmatic:
+            attribute = api.CUlaunchAttribute()
+            attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            value = api.CUlaunchAttributeValue()
+            value.programmaticStreamSerializationAllowed = 1
             attribute.value = value
             attributes.append(attribute)
         config = api.CUlaunchConfig()

@@ -489,6 +489,7 @@ class HostDriver(SteppedControls):
         *,
         cluster: tuple[int, int, int] | None,
         cooperative: bool,
+        programmatic: bool = False,  # streams of this device begin nothing early
     ) -> None:
         self._launch(function, grid, block, shared_bytes, stream, arguments, cluster, cooperative)
 

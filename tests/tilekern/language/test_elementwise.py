@@ -50,16 +50,21 @@ TRANSCENDENTAL = {
 }
 
 
+UNITS = {tk.sinh: 3, tk.tan: 4}
+"""Units in the last place that docs/language.md allows on a GPU; 2 for the others, 1 of 16-bit floats."""
+
+
 @pytest.mark.parametrize("function", TRANSCENDENTAL, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dtype", FLOATS.values(), ids=ids)
 def test_float_function(function, dtype, run, device):
-    """Rounded once from the exact value on the host device; a few units in the last place on a GPU."""
+    """Rounded once from the exact value on the host device; as the documentation says on a GPU."""
     x = floats(dtype)
     with np.errstate(all="ignore"):
         exact = TRANSCENDENTAL[function](x.astype(np.longdouble))
         error = ulp_error(run(unary, (x.shape, dtype, 64), x, function), exact, dtype)
     limit = 0.51 if dtype is not np.float64 else 1.0
-    assert error <= (limit if device.kind == "host" else 5.0)
+    allowed = 1 if np.dtype(dtype).itemsize == 2 else UNITS.get(function, 2)
+    assert error <= (limit if device.kind == "host" else allowed)
 
 
 EXACT_UNARY = {tk.floor: np.floor, tk.ceil: np.ceil, tk.abs: np.abs, tk.negative: np.negative}

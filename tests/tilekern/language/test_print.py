@@ -153,3 +153,26 @@ def test_no_access_moves_across_the_wait():
     (load,) = [line for line in lines if " load " in line]
     assert load.split("]")[1].startswith(f", {token}")
     assert dependent.bytecode(t.partition(4), t)[8:10] == bytes([13, 4])
+
+
+def test_launch_that_may_begin_early_computes_the_same(run):
+    """Ten kernels in a row, each on what the one before left."""
+    early = dependent.with_options(programmatic_dependent_launch=True)
+    x = ca.from_host(np.arange(4, dtype="f4")).sync()
+    for _ in range(5):
+        y = early(ca.empty(4, "f4").partition(4), x).first().unpartition().sync()
+        x = early(ca.empty(4, "f4").partition(4), y).first().unpartition().sync()
+    assert x.to_host().sync().tolist() == [10, 11, 12, 13]
+
+
+def test_kernel_that_begins_early_waits_first(host):
+    @tk.kernel
+    def hasty(out: tk.Tile1D, x: tk.Tensor1D):
+        t = tk.load_like(x, out)
+        tk.grid_dependency_control_wait()
+        out.store(t)
+
+    op = hasty(ca.zeros((4,), "f4").partition(4), ca.ones((4,), "f4"))
+    with pytest.raises(tk.KernelValueError, match="before any load or store, outside of branches") as caught:
+        op.with_options(programmatic_dependent_launch=True).sync()
+    assert "tk.load_like(x, out)" in str(caught.value)
