@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import cuda_async as ca
+import tilekern as tk
 from cuda_async.errors import CaptureError, StaleOutputError
 
 pytestmark = pytest.mark.anyio
@@ -262,3 +263,26 @@ async def test_empty_tensors_in_a_graph(device, kernels, shape):
     out = await graph.launch()
     assert out.shape == shape
     assert (await out.to_host()).shape == shape
+
+
+# ------------------------------------------------------------------ tile kernels and raw ones
+
+
+@tk.kernel
+def scale_add(out: tk.Tile1D, x: tk.Tensor1D, a: float, b: float):
+    out.store(a * tk.load_like(x, out) + b)
+
+
+async def test_tile_kernels_are_captured_like_raw_ones(device, kernels):
+    """Compiled, off the loop, while recording; results as without a graph."""
+    x = await ca.from_host(np.arange(1000, dtype="f4"))
+
+    def chain():
+        op = scale_add(ca.empty(1000).partition(128), x, 2.0, 1.0).first().unpartition()
+        return op.then(lambda y: affine(kernels, y, 3.0, 0.0))
+
+    graph = await chain().graph(inputs={"x": x})
+    expected = 3.0 * (2.0 * np.arange(1000, dtype="f4") + 1.0)
+    assert (await graph.launch().to_host() == expected).all()
+    assert (await chain().to_host() == expected).all()
+    assert (await graph(x=np.zeros(1000, "f4")).to_host() == 3.0).all()

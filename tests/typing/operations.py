@@ -218,3 +218,17 @@ class Wrong(ca.DeviceOp[int]):
 
     def execute(self, ctx: ca.ExecutionContext) -> str:  # type: ignore[override]
         return "seven"
+
+
+async def graphs(op: ca.DeviceOp[ca.Tensor], stream: ca.Stream, tensor: ca.Tensor) -> None:
+    graph = await op.graph(inputs={"x": tensor})
+    assert_type(graph, ca.CudaGraph[ca.Tensor])
+    assert_type(await graph.launch(), ca.Tensor)
+    assert_type(await graph.replay(x=1.0), ca.Tensor)
+    assert_type(await graph(x=1.0), ca.Tensor)
+    assert_type(graph.take_output(), ca.Tensor)
+    assert_type(await ca.value(7).graph_on(stream), ca.CudaGraph[int])
+    with ca.CudaGraph.scope(stream) as scope:
+        assert_type(scope.record(ca.value(7)), int)
+    assert_type(await ca.if_else(tensor, lambda: ca.empty(3)), None)
+    assert_type(ca.graph_input("x", (3,)), ca.DeviceOp[ca.Tensor])
