@@ -34,6 +34,11 @@ class Affine:
         return t * self.factor
 
 
+@dataclasses.dataclass
+class Loose:
+    n: int
+
+
 class Pair(NamedTuple):
     x: tk.Tensor1D
     n: int
@@ -151,6 +156,14 @@ def test_compiled_bound_and_printed(device):
         (lambda x: of_record(fresh(), x, x), "layer is declared Affine, got a tensor"),
         (lambda x: of_record(fresh(), x, Affine(x, 3)), r"layer\.bias is declared tk.Tensor1D, got int 3"),
         (lambda x: by_mode(fresh(), x, Side.LARGE, 4, "f", tk.float32), "mode is declared Op, got Side"),
+        (
+            lambda x: of_tuple(fresh(), [x, (x, 1)], (x, 2)),
+            "pair takes tensors and numbers, got a list; give a tuple",
+        ),
+        (
+            lambda x: of_tuple(fresh(), (x, (Loose(1), 1)), (x, 2)),
+            r"pair\[1\]\[0\] takes .* a Loose, which can change",
+        ),
         (lambda x: of_tuple(fresh(), (x, (np.ones(4), 1)), (x, 2)), r"pair\[1\]\[0\].* a NumPy array"),
     ],
 )
