@@ -3,6 +3,7 @@
 The folder of IR samples is made an import path: folders of tests are none in the import mode they run in.
 """
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -65,10 +66,30 @@ def run(device):
 
 
 @pytest.fixture(scope="session")
-def disassemble():
-    """NVIDIA's text of a module, after its verifier accepted it; skips where the tools are missing."""
+def assembles(request):
+    """`assembles(bytecode, arch)`: the assembler takes a module; asked once for each, over runs of the tests."""
+    toolchain = _toolchain()
+    folder = request.config.cache.mkdir("assembled")
+
+    def check(bytecode, arch):
+        key = hashlib.sha256(f"{toolchain.fingerprint} {arch} ".encode() + bytecode).hexdigest()
+        mark = folder / key
+        if not mark.exists():
+            assert tileir.assemble(bytecode, arch, timeout_s=300).cubin
+            mark.touch()
+
+    return check
+
+
+def _toolchain():
     try:
-        tileir.find_toolchain()
+        return tileir.find_toolchain()
     except tileir.errors.CompilerNotFoundError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def disassemble():
+    """NVIDIA's text of a module, after its verifier accepted it; skips where the tools are missing."""
+    _toolchain()
     return tileir.disassemble

@@ -11,7 +11,7 @@ import numpy as np
 from cuda_async.driver import FunctionInfo, HostLaunch, ParameterInfo, ParameterKind
 
 from ..dtypes import DType, bfloat16, int32
-from ..ir import Function, MmaOp, Op, PointerType, TileType, Value, scalar, walk
+from ..ir import Function, MmaOp, MmaScaledOp, Op, PointerType, TileType, Value, scalar, walk
 from ._machine import STEP_S, Array, Machine
 
 __all__ = ["TileHostFunction", "parameter_layout"]
@@ -140,7 +140,7 @@ def _batch_size(function: Function) -> int:
         for value in (*op.operands, *op.results):
             if isinstance(value.type, TileType):
                 largest = max(largest, value.type.size)
-        if isinstance(op, MmaOp):
+        if isinstance(op, MmaOp | MmaScaledOp):
             assert isinstance(op.lhs.type, TileType)
             assert isinstance(op.acc.type, TileType)
             products = max(products, op.acc.type.size * op.lhs.type.shape[-1])

@@ -667,6 +667,18 @@ def test_cluster_and_cooperative_become_attributes(api, driver):
     assert not api.named("cuFuncSetAttribute")
 
 
+def test_launch_that_may_begin_early_has_an_attribute(api, driver):
+    function = driver.module_function(driver.module_load(PTX), "scale")
+    stream = driver.stream_create()
+    launch_attributes(driver, function, stream, programmatic=True)
+    launch_attributes(driver, function, stream)
+    early, plain = (call[0] for call in api.named("cuLaunchKernelEx"))
+    (attribute,) = early.attrs
+    assert attribute.id == "PROGRAMMATIC_STREAM_SERIALIZATION"
+    assert attribute.value.programmaticStreamSerializationAllowed == 1
+    assert not plain.attrs
+
+
 def test_equal_launches_share_a_config(api, driver):
     function = driver.module_function(driver.module_load(PTX), "scale")
     stream = driver.stream_create()
