@@ -6,16 +6,15 @@ another shows by how much they differ. Atoms are what is not a sum: an argument 
 blocks along a grid axis, a product of atoms, a quotient, the least or greatest of some terms, and, while a
 kernel is compiled, a value inside of it (`Unknown`). Terms are exact: nothing wraps.
 
-This module stands below the compiler, because launch checks are kept between processes as terms and evaluated
-where no compiler is imported.
+Launch checks hold terms in a plain form, `encoded`, which `frontend/_checks.py` evaluates: they are kept between
+processes and used where no compiler is imported.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 __all__ = [
     "Argument",
@@ -29,13 +28,12 @@ __all__ = [
     "Unknown",
     "argument",
     "constant",
+    "encoded",
     "extreme",
     "grid_size",
     "quotient",
     "sum_of",
 ]
-
-Grid = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +42,6 @@ class Argument:
 
     position: int
     name: str
-
-    def value(self, values: Sequence[int | float], grid: Grid) -> int:
-        return int(values[self.position])
 
     def __str__(self) -> str:
         base, _, axis = self.name.rpartition("_shape")
@@ -62,9 +57,6 @@ class GridSize:
 
     axis: int
 
-    def value(self, values: Sequence[int | float], grid: Grid) -> int:
-        return grid[self.axis]
-
     def __str__(self) -> str:
         return f"num_blocks({self.axis})"
 
@@ -76,9 +68,6 @@ class Unknown:
     number: int
     name: str
 
-    def value(self, values: Sequence[int | float], grid: Grid) -> int:
-        raise ValueError(f"{self.name} is known in the kernel only")
-
     def __str__(self) -> str:
         return self.name or "a value of the kernel"
 
@@ -88,9 +77,6 @@ class Product:
     """Two or more atoms multiplied."""
 
     factors: tuple[Atom, ...]
-
-    def value(self, values: Sequence[int | float], grid: Grid) -> int:
-        return math.prod([f.value(values, grid) for f in self.factors])
 
     def __str__(self) -> str:
         return " * ".join(map(str, self.factors))
@@ -104,12 +90,6 @@ class Quotient:
     below: Term
     up: bool
 
-    def value(self, values: Sequence[int | float], grid: Grid) -> int:
-        above, below = self.above.value(values, grid), self.below.value(values, grid)
-        if below <= 0:
-            raise ZeroDivisionError(f"{self.below} is {below}")
-        return -(-above // below) if self.up else above // below
-
     def __str__(self) -> str:
         return f"{'cdiv' if self.up else 'floordiv'}({self.above}, {self.below})"
 
@@ -121,13 +101,12 @@ class Extreme:
     which: Literal["min", "max"]
     terms: tuple[Term, ...]
 
-    def value(self, values: Sequence[int | float], grid: Grid) -> int:
-        found = [t.value(values, grid) for t in self.terms]
-        return min(found) if self.which == "min" else max(found)
-
     def __str__(self) -> str:
         return f"{self.which}({', '.join(map(str, self.terms))})"
 
+
+Encoded = tuple[Any, ...]
+"""A term of plain values; see `encoded`."""
 
 Atom = Argument | GridSize | Unknown | Product | Quotient | Extreme
 
@@ -155,14 +134,6 @@ class Term:
         """Every atom in it, those inside of others too."""
         for atom, _ in self.parts:
             yield from _inner(atom)
-
-    def value(self, values: Sequence[int | float], grid: Grid) -> int:
-        """What it is for these flat arguments and grid.
-
-        Raises:
-            ZeroDivisionError: a quotient in it has none.
-        """
-        return self.constant + sum([count * atom.value(values, grid) for atom, count in self.parts])
 
     def __add__(self, other: Term | int) -> Term:
         if isinstance(other, int):
@@ -299,3 +270,27 @@ def sum_of(counted: Sequence[tuple[Term, int]]) -> Term:
     for term, count in counted:
         total += term * count
     return total
+
+
+def encoded(terms: Sequence[Term]) -> tuple[Encoded, ...]:
+    """Terms as nested tuples: ("sum", constant, (count, atom), ...), with atoms
+    ("argument", position), ("grid", axis), ("product", *atoms), ("floordiv" or "cdiv", term, term), ("min" or "max", *terms).
+
+    Raises:
+        TypeError: something in it is known in the kernel only.
+    """
+    return tuple([("sum", t.constant, *[(n, _encode(atom)) for atom, n in t.parts]) for t in terms])
+
+
+def _encode(atom: Atom) -> Encoded:
+    if isinstance(atom, Argument):
+        return ("argument", atom.position)
+    if isinstance(atom, GridSize):
+        return ("grid", atom.axis)
+    if isinstance(atom, Product):
+        return ("product", *map(_encode, atom.factors))
+    if isinstance(atom, Quotient):
+        return ("cdiv" if atom.up else "floordiv", *encoded((atom.above, atom.below)))
+    if isinstance(atom, Extreme):
+        return (atom.which, *encoded(atom.terms))
+    raise TypeError(f"{atom} is known in the kernel only")

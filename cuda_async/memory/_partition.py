@@ -56,10 +56,11 @@ class Partition:
         """For persistent kernels: `tile_blocks` tile blocks walk all tiles in groups of `map_shape`.
 
         Args:
-            map_shape: tiles per group and axis; the order of a walk, so it decides cache reuse.
-            tile_blocks: how many tile blocks are launched, 1 to the number of tiles.
+            map_shape: tiles per group and axis; the order of a walk, so it decides cache reuse. 0 is for an axis
+                that is not walked: whoever gets a place along the others owns all tiles along it.
+            tile_blocks: how many tile blocks are launched, 1 to the number of places walked.
         Raises:
-            ValueError: another rank, an empty axis, or a number of blocks outside that range.
+            ValueError: another rank, no axis that is walked, or a number of blocks outside that range.
         """
         return MappedPartition(self, map_shape, tile_blocks)
 
@@ -72,25 +73,37 @@ class MappedPartition:
     """A partition whose tiles are walked by a fixed number of tile blocks.
 
     Attributes:
-        partition: the tiles. map_shape: tiles per group. tile_blocks: blocks of the launch.
+        partition: the tiles. map_shape: tiles per group, 0 for an axis that is not walked.
+        tile_blocks: blocks of the launch. grid: the launch grid, (tile_blocks, 1, 1).
     """
 
-    __slots__ = ("map_shape", "partition", "tile_blocks")
+    __slots__ = ("grid", "map_shape", "partition", "tile_blocks")
 
     def __init__(self, partition: Partition, map_shape: object, tile_blocks: int) -> None:
         shape = _layout.as_shape(map_shape)
+        if type(tile_blocks) is not int:
+            raise TypeError(f"tile_blocks is an int, got {tile_blocks!r}")
         if partition.prefix:
             raise ValueError("a prefix partition cannot be mapped: a walk covers every tile")
-        if len(shape) != len(partition.grid) or 0 in shape:
-            raise ValueError(f"map shape {shape} must have {len(partition.grid)} axes, each at least 1")
+        if len(shape) != len(partition.grid) or not any(shape):
+            raise ValueError(
+                f"map shape {shape} must have {len(partition.grid)} axes: each at least 1, or 0 if it is not walked, "
+                "but not all of them"
+            )
         total = 1
-        for n in partition.grid:
-            total *= n
+        for n, walked in zip(partition.grid, shape):
+            total *= n if walked else 1
         if not 1 <= tile_blocks <= max(1, total):
-            raise ValueError(f"tile_blocks is {tile_blocks}; expected 1 to the number of tiles, {total}")
+            raise ValueError(f"tile_blocks is {tile_blocks}; expected 1 to the number of tiles walked, {total}")
         self.partition = partition
         self.map_shape = shape
         self.tile_blocks = tile_blocks
+        self.grid = (tile_blocks, 1, 1)
+
+    @property
+    def tile_shape(self) -> tuple[int, ...]:
+        """Elements per tile and axis."""
+        return self.partition.tile_shape
 
     @property
     def tensor(self) -> Tensor:

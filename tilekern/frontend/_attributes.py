@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .. import language
 from ..language import Tile
 from ._aggregates import is_named_tuple, is_record
+from ._mapped import MappedTilesValue, TileIndexValue
 from ._methods import METHODS, language_class, method_of
 from ._records import record_attribute
 from ._suggestions import instead
@@ -83,6 +84,16 @@ def _facts(value: object) -> dict[str, object]:
     """Attributes of a parameter, view or pointer that are no methods."""
     if isinstance(value, TensorValue):
         return {"shape": value.shape, "strides": value.strides, "dtype": value.dtype, "ndim": value.rank}
+    if isinstance(value, TileIndexValue):
+        return {}
+    if isinstance(value, MappedTilesValue):
+        return {
+            "shape": value.tile_shape,
+            "map_shape": value.map_shape,
+            "tensor_shape": value.tensor.shape,
+            "dtype": value.tensor.dtype,
+            "ndim": len(value.tile_shape),
+        }
     if isinstance(value, OwnedTileValue):
         return {
             "shape": value.tile_shape,

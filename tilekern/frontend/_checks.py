@@ -5,12 +5,13 @@ A check sees the flat arguments and the grid, all plain integers by then.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .._terms import Term
+    from .._terms import Encoded
     from ..ir import Location
 
 __all__ = ["Fits", "LaunchCheck", "NotZero", "Requires"]
@@ -44,18 +45,18 @@ class Requires:
     """Numbers of the launch are 0 or more: a bound of a tile index, or a declared precondition.
 
     Attributes:
-        at_least: the numbers.
+        at_least: the numbers, as `encoded` of `_terms.py` gives them.
         guards: all is well if one of these is below 1: then no access is reached. So it is without blocks.
         decides: where it does not hold, a variant that checks in the kernel is to run.
         reason: what is wrong otherwise, with braces for the values of `shown`.
         flats: positions of the flat arguments it reads.
     """
 
-    at_least: tuple[Term, ...]
-    guards: tuple[Term, ...]
+    at_least: tuple[Encoded, ...]
+    guards: tuple[Encoded, ...]
     decides: bool
     reason: str
-    shown: tuple[Term, ...]
+    shown: tuple[Encoded, ...]
     flats: tuple[int, ...]
     location: Location | None
 
@@ -65,17 +66,40 @@ class Requires:
             return None
         for guard in self.guards:
             try:
-                if guard.value(values, grid) < 1:
+                if _evaluate(guard, values, grid) < 1:
                     return None
             except ZeroDivisionError:
                 continue
         try:
-            if all(term.value(values, grid) >= 0 for term in self.at_least):
+            if all(_evaluate(term, values, grid) >= 0 for term in self.at_least):
                 return None
-            shown = [str(term.value(values, grid)) for term in self.shown]
-        except ZeroDivisionError as error:
-            return f"{self.reason.split(':')[0]}: {error}, and its tile index is divided by that"
+            shown = [str(_evaluate(term, values, grid)) for term in self.shown]
+        except ZeroDivisionError:
+            return f"{self.reason.split(':')[0]}: a tile index is divided by a number that is 0 or less"
         return self.reason.format(*shown)
+
+
+def _evaluate(term: Encoded, values: Sequence[int | float], grid: Grid) -> int:
+    """The value of a term or atom; exact."""
+    kind = term[0]
+    if kind == "sum":
+        total: int = term[1]
+        for count, atom in term[2:]:
+            total += count * _evaluate(atom, values, grid)
+        return total
+    if kind == "argument":
+        return int(values[term[1]])
+    if kind == "grid":
+        return grid[term[1]]
+    parts = [_evaluate(part, values, grid) for part in term[1:]]
+    if kind == "product":
+        return math.prod(parts)
+    if kind in ("min", "max"):
+        return min(parts) if kind == "min" else max(parts)
+    above, below = parts
+    if below <= 0:
+        raise ZeroDivisionError
+    return -(-above // below) if kind == "cdiv" else above // below
 
 
 @dataclass(frozen=True, slots=True)

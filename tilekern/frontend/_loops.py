@@ -33,6 +33,7 @@ from ._expressions import evaluate
 from ._frame import BROKE, CONTINUED, LEFT, Loop, Outcome, Returned
 from ._iteration import items_of
 from ._loop_exits import BROKEN, exit_names, filler, finish_loop, return_turns
+from ._mapped import WalkValue
 from ._operators import binary, emit_binary, truth
 from ._promotion import cast
 from ._syntax import assigned_names, breaks_out, returns
@@ -136,7 +137,12 @@ def _for_range(t: Translator, frame: Frame, node: ast.For, items: RangeValue) ->
 
     def turn(counter: Value) -> Outcome:
         t.builder.location = where
-        assign(t, frame, node.target, count.item(counter))
+        item = count.item(counter)
+        if isinstance(items, WalkValue):
+            item, inside = items.index(counter)
+            if inside is not None:
+                _skip_unless(t, frame, inside)
+        assign(t, frame, node.target, item)
         return execute_block(t, frame, node.body, ())
 
     def build(carried: Carried) -> None:
@@ -289,6 +295,20 @@ def _leave_unless(t: Translator, frame: Frame, carried: Carried, condition: Valu
     t.add(IfOp(condition=condition, then=then, otherwise=otherwise, merged=()))
 
 
+def _skip_unless(t: Translator, frame: Frame, condition: Value) -> None:
+    """Go on with the next turn unless `condition` holds."""
+    loop = frame.loops[-1]
+    if loop.trial:
+        return
+    then, otherwise = Block(), Block()
+    with t.inside(then):
+        t.add(YieldOp(values=()))
+    with t.inside(otherwise):
+        values = loop.carried.current(t, frame)
+        t.add(ContinueOp(values=(*loop.next_counter(), *values)))
+    t.add(IfOp(condition=condition, then=then, otherwise=otherwise, merged=()))
+
+
 class _Count:
     """How a range is counted: from `lower` below `upper` by `step`, which is positive."""
 
@@ -301,7 +321,7 @@ class _Count:
             for part in (items.start, items.stop, items.step)
         ]
         self._start, stop, self._step = parts
-        self._turns = not (isinstance(self._step, int) and self._step > 0)
+        self._turns = not ((isinstance(self._step, int) and self._step > 0) or isinstance(items, WalkValue))
         if self._turns:
             divisor = self._step if isinstance(self._step, int) else self._nonzero(items.step, self._step)
             turns = binary(t, "//", binary(t, "-", self._start, stop), divisor)

@@ -6,6 +6,7 @@ import types
 from collections.abc import Callable
 
 from .. import language
+from ._mapped import MappedTilesValue, TileIndexValue
 from ._values import OwnedTileValue, RawMemoryValue, TensorValue, TiledViewValue, is_pointer
 
 __all__ = ["METHODS", "language_class", "method_of"]
@@ -13,6 +14,8 @@ __all__ = ["METHODS", "language_class", "method_of"]
 _CLASSES: dict[type, type] = {
     TensorValue: language.Tensor,
     OwnedTileValue: language.OwnedTile,
+    MappedTilesValue: language.MappedTiles,
+    TileIndexValue: language.TileIndex,
     TiledViewValue: language.TiledView,
     RawMemoryValue: language.RawMemory,
 }

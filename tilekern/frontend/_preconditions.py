@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .._terms import Argument, LaunchFacts, Term, constant, quotient
+from .._terms import Argument, LaunchFacts, Term, constant, encoded, quotient
 from ..errors import KernelOptionError, KernelValueError
 from ._checks import LaunchCheck, Requires
 
@@ -131,6 +131,7 @@ def apply_preconditions(
         flats = {a.position for term in terms for a in term.atoms() if isinstance(a, Argument)}
         shown = tuple(terms)
         reason = f"precondition {text} does not hold: {values}"
-        checks.append(Requires(conditions, (), False, reason, shown, tuple(sorted(flats)), location))
+        reads = tuple(sorted(flats))
+        checks.append(Requires(encoded(conditions), (), False, reason, encoded(shown), reads, location))
     pairs = tuple([(a, settled(b)) for a, b in equal.items()])
     return facts._replace(equal=pairs, multiples=tuple(multiples)), checks

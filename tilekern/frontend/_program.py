@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .._terms import LaunchFacts, Term, argument, constant, quotient
+from .._terms import LaunchFacts, Term, constant
 from ..ir import (
     AssumeBoundedOp,
     AssumeDivByOp,
@@ -23,7 +23,9 @@ from ..ir import (
 from ._aggregates import new_record, record_fields
 from ._calls import run_function
 from ._effects import check_effects, note_accesses
+from ._extents import dimension, tile_count
 from ._frame import Frame
+from ._mapped import MappedTilesValue
 from ._preconditions import apply_preconditions
 from ._specs import (
     ConstantSpec,
@@ -130,15 +132,6 @@ def _extents(t: Translator, parameters: dict[str, object]) -> Callable[[str, int
     return extent
 
 
-def dimension(tensor: TensorValue, axis: int) -> Term:
-    """A dimension of a tensor parameter, as the launch knows it."""
-    extent, flat = tensor.shape[axis], tensor.flat[axis]
-    if flat is not None:
-        return argument(flat, f"{tensor.name}_shape{axis}")
-    assert isinstance(extent, int)
-    return constant(extent)
-
-
 def _parameter(t: Translator, name: str, spec: ParameterSpec) -> object:
     """What a parameter is inside of the kernel; adds its entry arguments and what is assumed of them."""
     if isinstance(spec, ConstantSpec):
@@ -147,10 +140,12 @@ def _parameter(t: Translator, name: str, spec: ParameterSpec) -> object:
         return _entry_argument(t, scalar(spec.dtype), name, Loose if spec.loose else Value)
     if isinstance(spec, PartitionSpec):
         tensor = _tensor(t, name, spec.tensor)
+        if spec.map_shape is not None:
+            return MappedTilesValue(tensor, spec.tile_shape, (), spec.map_shape)
         index = tuple([block_id(t, axis) for axis in range(len(spec.tile_shape))])
-        for axis, side in enumerate(spec.tile_shape):
-            t.grid_limits.append((axis, quotient(dimension(tensor, axis), constant(side), up=True)))
-        return OwnedTileValue(tensor, spec.tile_shape, index)
+        own = OwnedTileValue(tensor, spec.tile_shape, index)
+        t.grid_limits += [(axis, tile_count(own, axis)) for axis in range(len(index))]
+        return own
     if isinstance(spec, PointerSpec):
         return _pointer(t, name, spec)
     if isinstance(spec, GroupSpec):

@@ -50,10 +50,11 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
-    """A tensor cut into tiles of `tile_shape`, one for each block."""
+    """A tensor cut into tiles of `tile_shape`, one for each block, or walked by all blocks in groups of `map_shape`."""
 
     tensor: TensorSpec
     tile_shape: tuple[int, ...]
+    map_shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

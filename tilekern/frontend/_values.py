@@ -279,6 +279,8 @@ def describe(value: object) -> str:
         return f"the raw memory of {value.name}"
     if isinstance(value, OwnedTileValue):
         return f"partition {value.name}"
+    if type(value).__name__ == "TileIndexValue":
+        return "an index of a walk"
     if isinstance(value, RangeValue):
         return "a range"
     if isinstance(value, InnerFunction):

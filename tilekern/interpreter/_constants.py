@@ -6,6 +6,7 @@ import numpy as np
 
 from ..errors import KernelAssertionError
 from ..ir import (
+    AssumeBelowOp,
     AssumeBoundedOp,
     AssumeDivByOp,
     BlockIdOp,
@@ -64,4 +65,12 @@ def _assume_bounded(frame: Frame, op: AssumeBoundedOp) -> None:
     source = frame[op.source]
     assert op.lower is None or (source >= op.lower).all(), f"{op.source!r} is below {op.lower}"
     assert op.upper is None or (source <= op.upper).all(), f"{op.source!r} is above {op.upper}"
+    frame[op.result] = source
+
+
+@runs(AssumeBelowOp)
+def _assume_below(frame: Frame, op: AssumeBelowOp) -> None:
+    source = frame[op.source]
+    assert (source >= 0).all(), f"{op.source!r} is below 0"
+    assert (source < frame[op.limit]).all(), f"{op.source!r} is not below {op.limit!r}"
     frame[op.result] = source

@@ -8,7 +8,15 @@ here knows how an operation is run or encoded.
 from ._atomics import ATOMIC_MODES, AtomicCasOp, AtomicOp, AtomicReduceOp, atomic_types
 from ._builder import Builder
 from ._combine import CombineOp, ReduceWithOp, ScanWithOp
-from ._constants import AssumeBoundedOp, AssumeDivByOp, BlockIdOp, ConstantOp, IotaOp, NumBlocksOp
+from ._constants import (
+    AssumeBelowOp,
+    AssumeBoundedOp,
+    AssumeDivByOp,
+    BlockIdOp,
+    ConstantOp,
+    IotaOp,
+    NumBlocksOp,
+)
 from ._control import BreakOp, ContinueOp, ForOp, IfOp, LoopOp, ReturnOp, YieldOp
 from ._debug import CONVERSION, AssertOp, PrintOp
 from ._dependency import GridLaunchDependentsOp, GridWaitOp
@@ -145,6 +153,7 @@ __all__ = [
     "AndOp",
     "ArgReduceOp",
     "AssertOp",
+    "AssumeBelowOp",
     "AssumeBoundedOp",
     "AssumeDivByOp",
     "Atan2Op",

@@ -7,6 +7,7 @@ from ._op import Op, Operand, Result
 from ._types import PointerType, TileType, scalar, tile_shape_problem
 
 __all__ = [
+    "AssumeBelowOp",
     "AssumeBoundedOp",
     "AssumeDivByOp",
     "BlockIdOp",
@@ -115,3 +116,20 @@ class AssumeBoundedOp(_AssumeOp, mnemonic="assume_bounded"):
         for bound in (self.lower, self.upper):
             if bound is not None and not kind.dtype.holds(bound):
                 raise self.fail(f"bound {bound} does not fit {kind.dtype}")
+
+
+class AssumeBelowOp(Op, mnemonic="assume_below"):
+    """The source, an integer scalar that is promised to be at least 0 and less than `limit`."""
+
+    source: Operand
+    limit: Operand
+    result: Result
+
+    def verify(self) -> None:
+        kind = self.source.type
+        if self.result.type != kind:
+            raise self.fail(f"the result has the type of the source, got {self.result.type}")
+        if not isinstance(kind, TileType) or kind.shape or not kind.number.is_integer:
+            raise self.fail(f"the source is an integer scalar, got {kind}")
+        if self.limit.type != kind:
+            raise self.fail(f"the limit has the type of the source, got {self.limit.type}")

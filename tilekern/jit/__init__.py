@@ -13,7 +13,7 @@ from ._ahead import export_compiled, load_compiled
 from ._by_target import ByTarget
 from ._kernel import Kernel, kernel
 from ._launch import CompileOp, KernelLaunch
-from ._meta import Meta, MetaMut, MetaPartition, meta
+from ._meta import Meta, MetaMapped, MetaMut, MetaPartition, meta
 from ._options import KernelOptions
 from ._warm_up import WarmUp, warm_up
 
@@ -58,6 +58,7 @@ __all__ = [
     "KernelLaunch",
     "KernelOptions",
     "Meta",
+    "MetaMapped",
     "MetaMut",
     "MetaPartition",
     "Report",

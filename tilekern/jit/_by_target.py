@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..errors import KernelOptionError
 
@@ -16,7 +15,6 @@ TARGETS = (
 """What the assembler compiles for; as in tileir, which is not imported to define a kernel."""
 
 
-@dataclass(frozen=True, init=False, slots=True)
 class ByTarget:
     """`ByTarget(sm_90=2, default=1)`: a value per architecture, and one for all others.
 
@@ -27,18 +25,12 @@ class ByTarget:
         values: (architecture, value), in order of the architectures' names; "default" among them.
     """
 
-    values: tuple[tuple[str, int | None], ...]
+    __slots__ = ("values",)
 
-    def __init__(
-        self,
-        values: tuple[tuple[str, int | None], ...] = (),
-        *,
-        default: int | None = None,
-        **targets: int | None,
-    ) -> None:
+    def __init__(self, *, default: int | None = None, **targets: int | None) -> None:
         """Raises `KernelOptionError` for an architecture that there is not, or no value at all."""
-        found = {**dict(values), **targets}
-        unknown = sorted(set(found) - {*TARGETS, "default"})
+        found = dict(targets)
+        unknown = sorted(set(found) - set(TARGETS))
         if unknown:
             raise KernelOptionError(
                 f"there is no target {', '.join(unknown)}; there are {', '.join(TARGETS)}"
@@ -49,7 +41,7 @@ class ByTarget:
             raise KernelOptionError(
                 "ByTarget holds a value for an architecture, as in ByTarget(sm_90=2, default=1)"
             )
-        object.__setattr__(self, "values", tuple(sorted(found.items())))
+        self.values: tuple[tuple[str, int | None], ...] = tuple(sorted(found.items()))
 
     def get(self, target: str, otherwise: int | None) -> int | None:
         """The value for an architecture."""
@@ -59,6 +51,12 @@ class ByTarget:
     def items(self) -> Iterator[tuple[str, int | None]]:
         """Architectures, "default" among them, and values."""
         return iter(self.values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByTarget) and self.values == other.values
+
+    def __hash__(self) -> int:
+        return hash(self.values)
 
     def __repr__(self) -> str:
         return f"ByTarget({', '.join(f'{target}={value!r}' for target, value in self.values)})"

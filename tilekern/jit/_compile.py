@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cuda_async import Module
 from cuda_async.driver import HostImage
 
-from .._terms import Argument
+from .._terms import Argument, encoded
 from ..frontend import FunctionSource, LaunchCheck, ParameterSpec, Program, Requires, translate
 from ..ir import Function, PointerType, TileType
 from ..passes import CheckBounds, LaunchCondition, Placement, pipeline, run_passes
@@ -99,11 +99,11 @@ def _launch_check(condition: LaunchCondition) -> LaunchCheck:
     terms = (*condition.at_least, *condition.guards, *condition.shown)
     flats = {a.position for term in terms for a in term.atoms() if isinstance(a, Argument)}
     return Requires(
-        condition.at_least,
-        condition.guards,
+        encoded(condition.at_least),
+        encoded(condition.guards),
         condition.decides,
         condition.reason,
-        condition.shown,
+        encoded(condition.shown),
         tuple(sorted(flats)),
         condition.location,
     )

@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import CompiledKernelError
 from ..frontend import ConstantSpec, ParameterSpec, PartitionSpec, PointerSpec, ScalarSpec, TensorSpec
@@ -15,6 +16,10 @@ from ._compiled import FORMAT, MANIFEST, kernel_id
 from ._kernel import disk_cache
 from ._launch import CompileOp
 from ._portable import NotPortable, to_portable
+
+if TYPE_CHECKING:
+    from ._kernel import Kernel
+    from ._options import KernelOptions
 
 __all__ = ["export"]
 
@@ -38,8 +43,7 @@ def export(
     made: dict[str, tuple[dict[str, Any], bytes]] = {}
     for op in taken:
         for target in targets:
-            entry, cubin = _compile(op, target)
-            made[entry["cubin"]] = entry, cubin
+            made.update(_compile(op, target))
     path.mkdir(parents=True, exist_ok=True)
     before = _written_before(path)
     for name, (_, cubin) in made.items():
@@ -51,12 +55,27 @@ def export(
     return [path / name for name in made]
 
 
-def _compile(op: CompileOp, target: str) -> tuple[dict[str, Any], bytes]:
-    from ._compile import assembled, build_program, bytecode_of, toolchain_for
+def _compile(op: CompileOp, target: str) -> dict[str, tuple[dict[str, Any], bytes]]:
+    """The variants that such a call may need, by the name of the cubin: manifest entry and machine code."""
     from ._specialize import specialize
 
-    kernel, options = op._kernel, op._options
+    kernel, options = op._kernel, op._options.for_target(target)
     specs = specialize(kernel.name, kernel.parameters, op._args, options.max_divisibility)
+    entry, cubin, has_other = _compile_one(kernel, specs, options, target)
+    made = {entry["cubin"]: (entry, cubin)}
+    if has_other:
+        # calls whose indices cannot be told to be in range run one that checks them
+        entry, cubin, _ = _compile_one(kernel, specs, replace(options, check_variants=False), target)
+        made[entry["cubin"]] = entry, cubin
+    return made
+
+
+def _compile_one(
+    kernel: Kernel, specs: tuple[ParameterSpec, ...], options: KernelOptions, target: str
+) -> tuple[dict[str, Any], bytes, bool]:
+    """Manifest entry, machine code, and whether there is another variant for some calls."""
+    from ._compile import assembled, build_program, bytecode_of, toolchain_for
+
     program = build_program(kernel.source, specs, options, for_device=True)
     bytecode = bytecode_of(program.function, options)
     toolchain = toolchain_for(program.function, target, disk_cache())
@@ -82,13 +101,14 @@ def _compile(op: CompileOp, target: str) -> tuple[dict[str, Any], bytes]:
         "cubin_sha256": hashlib.sha256(cubin).hexdigest(),
         "assembler": toolchain.version,
     }
-    return entry, cubin
+    return entry, cubin, any(getattr(check, "decides", False) for check in program.checks)
 
 
 def _text(spec: ParameterSpec) -> str:
     """A spec for people, in the words of `_argument_text.py`."""
     if isinstance(spec, PartitionSpec):
-        return f"{_text(spec.tensor).removeprefix('mut ')}/{'x'.join(map(str, spec.tile_shape))}"
+        mapped = "" if spec.map_shape is None else f" mapped {'x'.join(map(str, spec.map_shape))}"
+        return f"{_text(spec.tensor).removeprefix('mut ')}/{'x'.join(map(str, spec.tile_shape))}{mapped}"
     if isinstance(spec, TensorSpec):
         extents = zip(spec.shape, spec.shape_divisors, strict=True)
         parts = [str(n) if n is not None else f"*{divisor}" if divisor > 1 else "*" for n, divisor in extents]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
-from cuda_async import LaunchError, Partition
+from cuda_async import LaunchError, MappedPartition, Partition
 
-from ._meta import MetaPartition
+from ._meta import MetaMapped, MetaPartition
 from ._parameters import Parameter
 
 __all__ = ["MAX_GRID", "Grid", "as_grid", "grid_of"]
@@ -46,7 +46,15 @@ def grid_of(
     grid = explicit
     given = "the grid given"
     for parameter, arg in zip(parameters, args, strict=True):
-        if isinstance(arg, Partition | MetaPartition) and not arg.prefix:
+        if isinstance(arg, MappedPartition | MetaMapped):
+            own = as_grid(arg.grid)
+            if grid is not None and grid != own:
+                raise LaunchError(
+                    f"{kernel}: {given} is {_shown(grid)}, but {parameter.name} is mapped to {arg.tile_blocks} blocks; "
+                    "map all partitions of a call to the same number, and give no other grid"
+                )
+            grid, given = own, f"the grid of {parameter.name}"
+        elif isinstance(arg, Partition | MetaPartition) and not arg.prefix:
             own = as_grid(arg.grid)
             if grid is not None and grid != own:
                 raise LaunchError(

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 
 from ..dtypes import DType
 
-__all__ = ["Meta", "MetaMut", "MetaPartition", "meta"]
+__all__ = ["Meta", "MetaMapped", "MetaMut", "MetaPartition", "meta"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,37 @@ class MetaPartition:
     def grid(self) -> tuple[int, ...]:
         """Tiles per axis."""
         return tuple([-(-n // t) for n, t in zip(self.tensor.shape, self.tile_shape, strict=True)])
+
+    def map(self, map_shape: Sequence[int] | int, tile_blocks: int = 1) -> MetaMapped:
+        """As `Partition.map`."""
+        shape = (map_shape,) if isinstance(map_shape, int) else tuple(map_shape)
+        if len(shape) != len(self.tile_shape) or not any(shape) or min(shape) < 0:
+            raise ValueError(f"map shape {shape} must have {len(self.tile_shape)} axes, not all of them 0")
+        return MetaMapped(self, shape, tile_blocks)
+
+
+@dataclass(frozen=True)
+class MetaMapped:
+    """A mapped partition without memory; made by `MetaPartition.map`."""
+
+    partition: MetaPartition
+    map_shape: tuple[int, ...]
+    tile_blocks: int
+
+    @property
+    def tensor(self) -> Meta:
+        """The tensor that is cut."""
+        return self.partition.tensor
+
+    @property
+    def tile_shape(self) -> tuple[int, ...]:
+        """Elements per tile and axis."""
+        return self.partition.tile_shape
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """The launch grid."""
+        return (self.tile_blocks, 1, 1)
 
 
 @dataclass(frozen=True)

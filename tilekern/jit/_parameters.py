@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..dtypes import DType, bool_
 from ..errors import KernelArgumentError
 from ..frontend._aggregates import record_fields
-from ..language import ArrayAnnotation, ConstantMarker, OwnedTile, Pointer, PointerMarker, Tensor
+from ..language import ArrayAnnotation, ConstantMarker, MappedTiles, OwnedTile, Pointer, PointerMarker, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["Parameter", "declared_part", "names_around", "parameters_of"]
 
-ParameterKind = Literal["any", "tensor", "partition", "pointer", "scalar", "constant", "group"]
+ParameterKind = Literal["any", "tensor", "partition", "mapped", "pointer", "scalar", "constant", "group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +159,8 @@ def _declared(kernel: str, name: str, annotation: object) -> Parameter:
         declared = f"tk.{annotation.__name__}"
         if issubclass(annotation, Tensor):
             return Parameter(name, "tensor", annotation.rank, declared=declared)
+        if issubclass(annotation, MappedTiles):
+            return Parameter(name, "mapped", annotation.rank, declared=declared)
         if issubclass(annotation, OwnedTile):
             return Parameter(name, "partition", annotation.rank, declared=declared)
         if issubclass(annotation, enum.Enum):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda_async import Mut, Partition, Read, Tensor
+from cuda_async import MappedPartition, Mut, Partition, Read, Tensor
 
 from ..dtypes import DType, bfloat16, bool_, dtype_of, float4_e2m1fn, float64, int32, int64, uint64
 from ..errors import KernelArgumentError
@@ -21,13 +21,14 @@ from ..frontend import (
     TensorSpec,
 )
 from ..language import ArrayAnnotation
-from ._meta import Meta, MetaMut, MetaPartition
+from ._meta import Meta, MetaMapped, MetaMut, MetaPartition
 from ._parameters import Parameter
 from ._written import IMPLICIT_CONSTANTS, Slot
 
 __all__ = ["as_scalar", "flat_slots", "packed", "specialize"]
 
-_TENSORS = (Tensor, Read, Mut, Partition, Meta, MetaMut, MetaPartition)
+_PARTITIONS = (Partition, MetaPartition, MappedPartition, MetaMapped)
+_TENSORS = (Tensor, Read, Mut, Meta, MetaMut, *_PARTITIONS)
 
 
 # ------------------------------------------------------------------ specs
@@ -94,8 +95,19 @@ def _constant(where: str, parameter: Parameter, arg: object) -> ConstantSpec:
 
 
 def _tensor_argument(where: str, parameter: Parameter, arg: object, limit: int) -> TensorSpec | PartitionSpec:
-    is_partition = isinstance(arg, Partition | MetaPartition)
+    is_partition = isinstance(arg, _PARTITIONS)
+    is_mapped = isinstance(arg, MappedPartition | MetaMapped)
     tensor = arg if isinstance(arg, Tensor | Meta) else arg.tensor  # type: ignore[attr-defined]
+    if parameter.kind == "mapped" and not is_mapped:
+        raise KernelArgumentError(
+            f"{where} is declared {parameter.declared}, tiles that a number of blocks walks; give it as "
+            "tensor.partition(tile_shape).map(map_shape, tile_blocks)"
+        )
+    if parameter.kind == "partition" and is_mapped:
+        raise KernelArgumentError(
+            f"{where} is declared {parameter.declared}, one tile for each block, got a mapped partition; declare it "
+            "tk.Tiles2D (or 1D, 3D), or give it without .map(...)"
+        )
     if parameter.kind == "partition" and not is_partition:
         raise KernelArgumentError(
             f"{where} is declared {parameter.declared}, one tile for each block; give it as "
@@ -115,6 +127,8 @@ def _tensor_argument(where: str, parameter: Parameter, arg: object, limit: int) 
         raise KernelArgumentError(f"{where}: kernels take tensors of rank 1 and more; reshape it to (1,)")
     writable = is_partition or isinstance(arg, Mut | MetaMut)
     spec = _tensor_spec(where, tensor, writable, limit, parameter.array)
+    if isinstance(arg, MappedPartition | MetaMapped):
+        return PartitionSpec(spec, tuple(arg.tile_shape), tuple(arg.map_shape))
     if isinstance(arg, Partition | MetaPartition):
         return PartitionSpec(spec, tuple(arg.tile_shape))
     return spec

@@ -33,6 +33,7 @@ from ._atomics import (
 from ._creation import arange, full, ones, zeros
 from ._gather import ElementIndex, Slice, gather, load_advanced_indexing, scatter, store_advanced_indexing
 from ._kernel_only import IN_KERNELS, means_in_kernels
+from ._mapped import MappedTiles, TileIndex, Tiles1D, Tiles2D, Tiles3D
 from ._math import (
     abs,
     add,
@@ -137,6 +138,7 @@ __all__ = [
     "ConstantMarker",
     "ElementIndex",
     "Index",
+    "MappedTiles",
     "MemoryOrder",
     "MemoryScope",
     "Order",
@@ -157,7 +159,11 @@ __all__ = [
     "Tile1D",
     "Tile2D",
     "Tile3D",
+    "TileIndex",
     "TiledView",
+    "Tiles1D",
+    "Tiles2D",
+    "Tiles3D",
     "abs",
     "add",
     "arange",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir import (
+    AssumeBelowOp,
     AssumeBoundedOp,
     AssumeDivByOp,
     BlockIdOp,
@@ -62,6 +63,12 @@ def _assume_div_by(b: Lowerer, op: AssumeDivByOp) -> None:
 @lowers(AssumeBoundedOp)
 def _assume_bounded(b: Lowerer, op: AssumeBoundedOp) -> None:
     b[op.result] = b.fn.assume(b[op.source], Bounded(op.lower, op.upper))
+
+
+@lowers(AssumeBelowOp)
+def _assume_below(b: Lowerer, op: AssumeBelowOp) -> None:
+    """Tile IR states bounds by numbers only."""
+    b[op.result] = b.fn.assume(b[op.source], Bounded(0, None))
 
 
 @lowers(ReshapeOp)

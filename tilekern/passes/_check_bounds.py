@@ -394,7 +394,9 @@ class _Axis:
             (first.term, last.term, self._launch_count()),
             guards,
         )
-        text = f"0 <= {first.term} and {last.term} < {self._count}"
+        sides = [f"{first.term} >= 0"] if low != NOTHING else []
+        sides += [f"{last.term} < {self._launch_count()}"] if high != NOTHING or not sides else []
+        text = " and ".join(sides)
         why = (
             "the range is reached"
             if exact

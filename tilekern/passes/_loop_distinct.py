@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from ..ir import (
     AddOp,
+    AssumeBelowOp,
     AssumeBoundedOp,
     AssumeDivByOp,
     AtomicReduceOp,
@@ -132,7 +133,7 @@ class LoopDistinct:
         op = self._made.get(value)
         if isinstance(op, ConstantOp) and isinstance(op.value, int):
             return _Linear(0, op.value, frozenset())
-        if isinstance(op, AssumeDivByOp | AssumeBoundedOp):
+        if isinstance(op, AssumeDivByOp | AssumeBoundedOp | AssumeBelowOp):
             return self._linear(loop, op.source)
         if isinstance(op, CastOp) and _loses_nothing(op):
             return self._linear(loop, op.source)

@@ -43,6 +43,7 @@ from ..dtypes import DType
 from ..ir import (
     AddOp,
     AndOp,
+    AssumeBelowOp,
     AssumeBoundedOp,
     AssumeDivByOp,
     BlockIdOp,
@@ -259,6 +260,10 @@ class Ranges:
             return grid_size(op.axis)
         if isinstance(op, AssumeDivByOp):
             return self.term(op.source)
+        if isinstance(op, AssumeBelowOp):
+            return self._of_value(
+                result, [Bound(constant(0))], [Bound(self.term(op.limit) - 1)], derived=True
+            )
         if isinstance(op, AssumeBoundedOp):
             return self._assumed(op)
         if isinstance(op, AddOp | SubOp):

@@ -60,10 +60,11 @@ def test_mapped_partition(empty):
 @pytest.mark.parametrize(
     ("map_shape", "blocks", "message"),
     [
-        ((2,), 1, "must have 2 axes, each at least 1"),
-        ((2, 0), 1, "must have 2 axes, each at least 1"),
-        ((1, 1), 0, "tile_blocks is 0; expected 1 to the number of tiles, 9"),
+        ((2,), 1, "must have 2 axes: each at least 1"),
+        ((0, 0), 1, "but not all of them"),
+        ((1, 1), 0, "tile_blocks is 0; expected 1 to the number of tiles walked, 9"),
         ((1, 1), 10, "tile_blocks is 10"),
+        ((0, 1), 4, "expected 1 to the number of tiles walked, 3"),
     ],
 )
 def test_map_refuses(empty, map_shape, blocks, message):

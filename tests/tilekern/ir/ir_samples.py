@@ -116,6 +116,7 @@ SAMPLES: dict[str, list[str]] = {
     "block_id": ["%r = block_id axis=2 : i32"],
     "num_blocks": ["%r = num_blocks axis=0 : i32"],
     "assume_div_by": ["%r = assume_div_by %p divisor=16 : ptr<f32>", "%r = assume_div_by %n divisor=8 : i32"],
+    "assume_below": ["%r = assume_below %n, %m : i32"],
     "assume_bounded": [
         "%r = assume_bounded %n lower=0 upper=none : i32",
         "%r = assume_bounded %n lower=-4 upper=4096 : i32",
@@ -270,6 +271,10 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
     "assume_div_by": [
         ("%r = assume_div_by %n divisor=3 : i32", "the divisor is a power of two"),
         ("%r = assume_div_by %s divisor=2 : f32", "integers or pointers"),
+    ],
+    "assume_below": [
+        ("%r = assume_below %s, %s : f32", "an integer scalar"),
+        ("%r = assume_below %zero, %s : i32", "the type of the source"),
     ],
     "assume_bounded": [
         ("%r = assume_bounded %n lower=0 upper=4294967296 : i32", "does not fit i32"),

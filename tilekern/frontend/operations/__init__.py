@@ -9,6 +9,7 @@ from . import (  # noqa: F401 - importing registers their handlers
     _combine,
     _debug,
     _gather,
+    _mapped,
     _math,
     _memory,
     _raw,

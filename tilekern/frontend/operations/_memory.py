@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ... import language
 from ...dtypes import int32, int64
 from ...ir import IndexSpaceOp, LoadOp, MakeViewOp, StoreOp, TokenType, Value, ViewType, scalar
+from .._mapped import MappedTilesValue
 from .._pointers import place_tile
 from .._promotion import cast
 from .._values import OwnedTileValue, TensorValue, describe, is_number, is_scalar, is_tile, tile_type
@@ -186,6 +187,11 @@ def store_tile(
 
 
 def _own_tile(t: Translator, out: object, name: str) -> OwnedTileValue:
+    if isinstance(out, MappedTilesValue):
+        raise t.wrong_type(
+            f"{out.name} is a mapped partition, of which a block walks several tiles; loop over "
+            f"{out.name}.iter_indices() and use {out.name}.load(index), {out.name}.store(tile, index) and tk.load"
+        )
     if not isinstance(out, OwnedTileValue):
         raise t.wrong_type(f"{name} takes a partition parameter, got {describe(out)}")
     return out

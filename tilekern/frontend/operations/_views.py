@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ... import language
-from ..._terms import Term, argument, constant
+from ..._terms import Term, argument, constant, encoded
 from ...dtypes import int32, int64
 from ...ir import (
     AssertOp,
@@ -219,11 +219,11 @@ def _check_slice(
             flats = {atom.position for term in (least, most, size) for atom in term.atoms()}  # type: ignore[union-attr]  # arguments all
             t.checks.append(
                 Requires(
-                    at_least=(most - least,),
+                    at_least=encoded((most - least,)),
                     guards=(),
                     decides=False,
                     reason=f"{what} is not in it, its extent is {{}}: 0 <= start <= stop <= extent",
-                    shown=(size,),
+                    shown=encoded((size,)),
                     flats=tuple(sorted(flats)),
                     location=t.location,
                 )
