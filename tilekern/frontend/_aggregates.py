@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from ..language import Slice
+
 __all__ = [
     "is_named_tuple",
     "is_record",
@@ -28,7 +30,7 @@ def record_fields(cls: type) -> tuple[str, ...] | None:
     """Names of the fields of a frozen dataclass; None for other classes, and for those of this package."""
     if cls not in _fields:
         parameters = getattr(cls, "__dataclass_params__", None)
-        is_ours = cls.__module__.partition(".")[0] in ("tilekern", "cuda_async")
+        is_ours = cls.__module__.partition(".")[0] in ("tilekern", "cuda_async") and cls is not Slice
         found = None
         if parameters is not None and parameters.frozen and not is_ours:
             found = tuple([field.name for field in dataclasses.fields(cls)])

@@ -201,7 +201,8 @@ def _sparse_index(
             raise t.wrong_type(f"a slice starts at one element, got {describe(part.start)}")
         shape.append(length)
         index.append(start)
-    wide = any(tile_type(value).number is int64 for value in index)
+    # Tile IR reads indices as unsigned: in 64 bits, negative ones are beyond every extent
+    wide = tensor.is_wide or any(tile_type(value).number is int64 for value in index)
     return axes[0], tuple(shape), tuple([cast(t, value, int64 if wide else int32) for value in index])
 
 
