@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import sys
 import types
 from typing import TYPE_CHECKING
@@ -149,6 +150,8 @@ def _no_attribute(t: Translator, value: object, name: str, error: AttributeError
         )
     if value is sys.modules[language.__name__.partition(".")[0]]:
         return t.wrong_type(f"tk has no {name}" + instead(name, language.__all__, "tk."))
+    if isinstance(value, enum.EnumMeta):
+        return t.wrong_type(f"{value.__name__} has no {name}; it has {', '.join(value.__members__)}")
     if isinstance(value, types.ModuleType):
         return t.wrong_type(f"module {value.__name__} has no {name}")
     return t.wrong_type(str(error))

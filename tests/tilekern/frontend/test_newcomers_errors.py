@@ -482,7 +482,7 @@ def replaces_an_unknown_field(out, x):
     dataclasses.replace(Record(out.load()), c=3)  # error
 
 
-@told("has no attribute 'B'", "Mode.B")
+@told("Mode has no B; it has A", "Mode.B")
 def unknown_member(out, x):
     out.store(Mode.B)  # error
 
