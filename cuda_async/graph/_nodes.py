@@ -161,9 +161,10 @@ class GraphNode:
         new = old.copy()
         for offset, data in packed:
             new.buffer[offset : offset + len(data)] = data
-        self._change_uses(old, new, reads, writes)
-        node.arguments = new
-        self._graph._node_changed(node)
+        with self._graph._turn:
+            self._change_uses(old, new, reads, writes)
+            node.arguments = new
+            self._graph._node_changed(node)
 
     def set_launch(
         self, *, grid: object = None, block: object = None, shared_mem_bytes: int | None = None
@@ -171,7 +172,8 @@ class GraphNode:
         """Launch the kernel with another grid, block or amount of dynamic shared memory.
 
         Raises:
-            CaptureError: no kernel. DriverError: (when it is launched) beyond the device's limits.
+            CaptureError: no kernel, or beyond the device's limits. DriverError: (when it is launched) what only the
+                kernel cannot, such as a block with too many threads for its registers.
         """
         node = self._kernel("set_launch")
         new_grid = node.grid if grid is None else as_dimensions(grid, "grid")
@@ -182,10 +184,23 @@ class GraphNode:
                 raise CaptureError(
                     f"{node.name}: {what} {dims} is beyond 1 to {most}; capture another graph for that"
                 )
-        node.grid, node.block = new_grid, new_block
-        if shared_mem_bytes is not None:
-            node.shared_bytes = shared_mem_bytes
-        self._graph._node_changed(node)
+        shared = node.shared_bytes if shared_mem_bytes is None else shared_mem_bytes
+        if shared != node.shared_bytes:
+            self._allow_shared(node, shared)
+        with self._graph._turn:
+            node.grid, node.block, node.shared_bytes = new_grid, new_block, shared
+            self._graph._node_changed(node)
+
+    def _allow_shared(self, node: KernelNode, size_bytes: int) -> None:
+        device = self._graph._device
+        static = device.driver.function_info(node.function).static_shared_bytes
+        limit = device.limits.max_shared_bytes_per_block_optin - static
+        if not 0 <= size_bytes <= limit:
+            raise CaptureError(
+                f"{node.name}: asked for {size_bytes} bytes of dynamic shared memory, the limit is {limit}"
+            )
+        if size_bytes + static > device.limits.max_shared_bytes_per_block:
+            device.driver.function_allow_shared_bytes(node.function, size_bytes)
 
     def _kernel(self, what: str) -> KernelNode:
         self._graph._check_open()
@@ -212,10 +227,11 @@ class GraphNode:
             raise CaptureError(
                 f"the node copies {node.size_bytes} contiguous bytes, {tensor!r} is something else"
             )
-        _, writes = self._graph._uses[node]
-        self._graph._uses[node] = ((buffer,), writes)
-        node.src = tensor._address
-        self._graph._node_changed(node)
+        with self._graph._turn:
+            _, writes = self._graph._uses[node]
+            self._graph._uses[node] = ((buffer,), writes)
+            node.src = tensor._address
+            self._graph._node_changed(node)
 
     def set_value(self, value: float | np.generic, dtype: object = "float32") -> None:
         """Fill with another value; `dtype` is the filled tensor's.
@@ -234,8 +250,9 @@ class GraphNode:
             raise CaptureError(
                 f"the node fills elements of {len(node.pattern)} bytes, got one of {len(pattern)}"
             )
-        node.pattern = pattern
-        self._graph._node_changed(node)
+        with self._graph._turn:
+            node.pattern = pattern
+            self._graph._node_changed(node)
 
     # -- what it uses
 

@@ -22,10 +22,11 @@ package use `Stream._handle` and never begin one.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ..driver.graph import ForeignNode, GraphHandle, Node
-from ..errors import CaptureError, ContextError
+from ..errors import CaptureError
 from ..ops import ExecutionContext
 from ..scheduling import Stream
 from ._driver import RecordingDriver
@@ -407,10 +408,8 @@ class Recorder:
         self.state.failed = True
         self.state.is_recording = False
         for lane in self._lanes:
-            try:
+            with contextlib.suppress(Exception):  # the error that led here is the one to report
                 lane.end_foreign(keep=False)
-            except (CaptureError, ContextError):  # the error that led here is the one to report
-                pass
         self.device._dropped_graphs.extend(self.captured)
         self.release()
 
