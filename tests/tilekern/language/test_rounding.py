@@ -190,6 +190,23 @@ def test_conversion_in_every_mode(source, target, mode, run):
         assert got == expected, value
 
 
+NARROW = [np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
+
+
+@pytest.mark.parametrize("target", [*NARROW, ml_dtypes.float4_e2m1fn], ids=lambda t: t.__name__)
+def test_double_near_a_tie_is_rounded_once(target, run, device):
+    """A tie, and what is off it by less than float32 can tell."""
+    kind = dtype_of(target)
+    if kind.restricted:
+        needs(device, 10)
+    step = 2.0 ** -ml_dtypes.finfo(target).nmant
+    ties = [1 + step / 2, 1 + 3 * step / 2, -(1 + step / 2), 2 + 3 * step]
+    x = np.array([tie + off for tie in ties for off in (0, 2.0**-40, -(2.0**-40))])
+    result = run(binary, ((12,), "f4", 16), x, x, lambda a, b: a.astype(kind).astype(tk.float32))
+    expected = [rounded(Fraction(float(value)), target, "RN") for value in x]
+    assert result.tolist() == expected
+
+
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [

@@ -147,10 +147,10 @@ COVERING = [("f32", "sm_90"), ("i32", "sm_120"), ("bf16", "sm_80"), ("u8", "sm_1
         for d, a in itertools.product(numbers(), ARCHITECTURES)
     ],
 )
-def test_every_operation_assembles(dtype, arch, disassemble):
+def test_every_operation_assembles(dtype, arch, assembles):
     t = tensor(dtype)
     bytecode = everything.bytecode(t.partition((4, 8)), t, t, functions_of(dtype))
-    assert tileir.assemble(bytecode, arch).cubin
+    assembles(bytecode, arch)
 
 
 # ------------------------------------------------------------------ conversions
@@ -189,10 +189,10 @@ def test_every_conversion_is_valid_tile_ir(source, disassemble):
         if has(a, d)
     ],
 )
-def test_every_conversion_assembles(source, arch, disassemble):
+def test_every_conversion_assembles(source, arch, assembles):
     targets = tuple(d for d in DTYPES.values() if has(arch, d))
     bytecode = convert_all.bytecode(tensor(tk.float32).partition((4, 8)), tensor(source), targets)
-    assert tileir.assemble(bytecode, arch).cubin
+    assembles(bytecode, arch)
 
 
 # ------------------------------------------------------------------ matrix products, memory, control flow
@@ -225,10 +225,10 @@ def test_every_product_is_valid_tile_ir(dtype, kept, disassemble):
         if has(a, d)
     ],
 )
-def test_every_product_assembles(dtype, kept, arch, disassemble):
+def test_every_product_assembles(dtype, kept, arch, assembles):
     t = tk.meta((256, 256), dtype)
     bytecode = product.bytecode(tk.meta((256, 256), kept).partition((64, 64)), t, t, kept)
-    assert tileir.assemble(bytecode, arch).cubin
+    assembles(bytecode, arch)
 
 
 @pytest.mark.parametrize("dtype", STORED, ids=str)
