@@ -1,5 +1,8 @@
 """Printing, promises and dependent launches."""
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -72,6 +75,25 @@ def test_every_type_is_printed(dtype, output):
     x = np.array([0, 1]).astype(dtype)
     is_float = np.dtype(dtype).kind not in "biu"
     assert output(show, x) == ("[0.000000, 1.000000]\n" if is_float else "[0, 1]\n")
+
+
+class Point(NamedTuple):
+    x: object
+    y: object
+
+
+@dataclass(frozen=True)
+class Pair:
+    first: object
+    second: object
+
+
+def test_parts_of_aggregates_are_printed(output):
+    @tk.kernel
+    def show(n: int):
+        print(Point(n, 2), (n,), Pair("a", n + 1))
+
+    assert output(show, 1) == "Point(x=1, y=2) (1,) Pair(first='a', second=2)\n"
 
 
 def test_every_block_prints(output):

@@ -16,6 +16,7 @@ from ...ir import (
     TokenType,
     Value,
 )
+from .._aggregates import is_named_tuple, leaves, parts_of, record_fields
 from .._promotion import as_tile, cast
 from .._values import (
     FormattedText,
@@ -70,14 +71,27 @@ def _show(t: Translator, value: object, parts: list[str], printed: list[Value]) 
         raise t.wrong_type(f"tensor {value.name} is memory; print a tile of it, loaded with tk.load")
     elif isinstance(value, OwnedTileValue):
         raise t.wrong_type(f"partition {value.name} is memory; print {value.name}.load(), this block's tile")
-    elif type(value) is tuple:
-        parts.append("(")
-        for position, part in enumerate(value):
-            parts.append(", " if position else "")
-            _show(t, part, parts, printed)
-        parts.append(",)" if len(value) == 1 else ")")
+    elif any(is_tile(leaf) for leaf in leaves(value)):
+        _show_parts(t, value, parts, printed)
     else:
         parts.append(_literal(str(value)))
+
+
+def _show_parts(t: Translator, value: object, parts: list[str], printed: list[Value]) -> None:
+    """An aggregate with tiles in it, as its `repr` has it."""
+    names: tuple[str, ...] = record_fields(type(value)) or ()
+    if is_named_tuple(value):
+        names = getattr(value, "_fields", ())
+    if isinstance(value, dict):
+        labels = [f"{key!r}: " for key in value]
+    else:
+        labels = [f"{name}=" for name in names] or [""] * len(parts_of(value) or ())
+    head, end = ("{", "}") if isinstance(value, dict) else (type(value).__name__ + "(" if names else "(", ")")
+    parts.append(_literal(head))
+    for position, (label, part) in enumerate(zip(labels, parts_of(value) or (), strict=True)):
+        parts.append(_literal((", " if position else "") + label))
+        _show(t, repr(part) if isinstance(part, str) else part, parts, printed)
+    parts.append("," + end if type(value) is tuple and len(value) == 1 else end)
 
 
 @implements(language.printf)
