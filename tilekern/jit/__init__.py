@@ -9,27 +9,32 @@ and the names below that few use, when they are used.
 
 from typing import TYPE_CHECKING
 
-from ._ahead import export_compiled, load_compiled
+from ._ahead import export_compiled, load_compiled, meta, warm_up
 from ._by_target import ByTarget
 from ._kernel import Kernel, kernel
 from ._launch import CompileOp, KernelLaunch
-from ._meta import Meta, MetaMapped, MetaMut, MetaPartition, meta
 from ._options import KernelOptions
-from ._warm_up import WarmUp, warm_up
 
 if TYPE_CHECKING:
     from ._check_report import CheckReport
     from ._compiled import CompiledKernels, CompiledVariant
     from ._inspect import Report, Resources
+    from ._meta import Meta, MetaMapped, MetaMut, MetaPartition
     from ._timings import CompileTimings
+    from ._warm_up import WarmUp
 
 _HOME_OF = {
     "CheckReport": "_check_report",
     "CompiledKernels": "_compiled",
     "CompiledVariant": "_compiled",
     "CompileTimings": "_timings",
+    "Meta": "_meta",
+    "MetaMapped": "_meta",
+    "MetaMut": "_meta",
+    "MetaPartition": "_meta",
     "Report": "_inspect",
     "Resources": "_inspect",
+    "WarmUp": "_warm_up",
 }
 
 

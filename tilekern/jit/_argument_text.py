@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..dtypes import DTYPES, DType
 from ..errors import KernelArgumentError
-from ._meta import Meta, MetaMut, MetaPartition, meta
+from ._meta import Meta, MetaMut, MetaPartition, make_meta
 
 if TYPE_CHECKING:
     from ._kernel import Kernel
@@ -67,7 +67,7 @@ def _tensor(where: str, match: re.Match[str]) -> Meta | MetaMut | MetaPartition:
         raise KernelArgumentError(
             f"{where}: there is no element type {name}; there are {', '.join(_dtypes())}"
         )
-    tensor = meta([_extent(where, part.strip()) for part in extents.split(",")], dtype)
+    tensor = make_meta([_extent(where, part.strip()) for part in extents.split(",")], dtype)
     if tile is None:
         return tensor.mut() if is_mut else tensor
     if is_mut:

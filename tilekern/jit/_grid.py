@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from cuda_async import LaunchError, MappedPartition, Partition
 
-from ._meta import MetaMapped, MetaPartition
-from ._parameters import Parameter
+if TYPE_CHECKING:
+    from ._parameters import Parameter
 
 __all__ = ["MAX_GRID", "Grid", "as_grid", "grid_of"]
 
@@ -43,6 +44,8 @@ def grid_of(
     Raises:
         LaunchError: none given and no partition, they do not agree, or an axis is out of range.
     """
+    from ._meta import MetaMapped, MetaPartition
+
     grid = explicit
     given = "the grid given"
     for parameter, arg in zip(parameters, args, strict=True):

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 
 from ..dtypes import DType
 
-__all__ = ["Meta", "MetaMapped", "MetaMut", "MetaPartition", "meta"]
+__all__ = ["Meta", "MetaMapped", "MetaMut", "MetaPartition", "make_meta"]
 
 
 @dataclass(frozen=True)
@@ -90,19 +90,13 @@ class MetaMut:
     tensor: Meta
 
 
-def meta(
+def make_meta(
     shape: Sequence[int] | int,
     dtype: DType | DTypeLike,
     strides: Sequence[int] | None = None,
-    *,
     alignment: int = 256,
 ) -> Meta:
-    """A tensor without memory, to compile kernels for.
-
-    Args:
-        strides: in elements; row-major without gaps if left out.
-        alignment: bytes the address is a multiple of; 256 as allocated, less for some views.
-    """
+    """`meta`, as users call it."""
     sides = (shape,) if isinstance(shape, int) else tuple(shape)
     if strides is None:
         strides = [math.prod(sides[axis + 1 :]) for axis in range(len(sides))]

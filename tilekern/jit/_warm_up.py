@@ -17,33 +17,18 @@ from ._launch import CompileOp
 if TYPE_CHECKING:
     from ._timings import CompileTimings
 
-__all__ = ["WarmUp", "warm_up"]
+__all__ = ["WarmUp", "make_warm_up"]
 
 MAX_THREADS = 16
 _WIDTH = 24
 
 
-def warm_up(
+def make_warm_up(
     operations: Sequence[CompileOp],
-    *,
-    progress: bool | Callable[[int, int, str], object] | None = None,
-    threads: int | None = None,
+    progress: bool | Callable[[int, int, str], object] | None,
+    threads: int | None,
 ) -> WarmUp:
-    """An operation that compiles many variants side by side, each once: `await tk.warm_up([k.compile(...), ...])`.
-
-    It yields the timings of those that were compiled, in the order given; variants that this process had
-    already are not among them. All are tried, also after one has failed.
-
-    Args:
-        operations: made by `kernel.compile(...)`; they are consumed.
-        progress: True draws a line on stderr, or prints one for each variant where stderr is no terminal;
-            False says nothing; if not given, it is drawn on a terminal and nothing is said elsewhere. A
-            function is called as `progress(done, total, kernel name)`, on one of the threads that compile.
-        threads: that compile at once; the number of processors, at most 16, if not given. The assembler is a
-            process of its own, so they do run side by side.
-    Raises:
-        ExceptionGroup: when it runs, with the error of every variant that did not compile.
-    """
+    """`warm_up`, as users call it."""
     for op in operations:
         if not isinstance(op, CompileOp):
             raise TypeError(f"warm_up takes operations made by kernel.compile(...), got {type(op).__name__}")
