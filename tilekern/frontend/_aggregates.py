@@ -21,6 +21,7 @@ __all__ = [
     "rebuild",
     "record_fields",
     "same_structure",
+    "with_parts",
 ]
 
 _fields: dict[type, tuple[str, ...] | None] = {}
@@ -76,7 +77,13 @@ def rebuild(value: object, new: Iterator[object]) -> object:
     parts = parts_of(value)
     if parts is None:
         return next(new)
-    made = [rebuild(part, new) for part in parts]
+    return with_parts(value, [rebuild(part, new) for part in parts])
+
+
+def with_parts(value: object, made: list[object]) -> object:
+    """An aggregate with other parts; `value` itself where none differs."""
+    parts = parts_of(value)
+    assert parts is not None
     if all(a is b for a, b in zip(parts, made, strict=True)):
         return value
     if isinstance(value, tuple):

@@ -17,7 +17,7 @@ from ._operators import binary, truth, unary
 from ._records import NOT_THERE, call_method, holds_tiles
 from ._static_eval import static_eval
 from ._values import FormattedText, Hole, OwnedTileValue, TensorValue, describe, is_tile
-from .operations import index_tile
+from .operations import choose_tensor, index_tile
 
 if TYPE_CHECKING:
     from ._frame import Frame
@@ -194,6 +194,8 @@ def _subscript(t: Translator, frame: Frame, node: ast.Subscript) -> object:
     if own is not NOT_THERE:
         return own
     if is_tile(index):
+        if isinstance(value, tuple) and value and all(isinstance(part, TensorValue) for part in value):
+            return choose_tensor(t, value, index)
         raise t.wrong_type(f"an index into {describe(value)} is known at compile time, got {describe(index)}")
     if not hasattr(type(value), "__getitem__"):
         raise t.wrong_type(f"{describe(value)} takes no index; tk.load reads a tile of a tensor")

@@ -1,4 +1,4 @@
-"""Calls whose arguments are grouped: tuples, named tuples, dicts and frozen dataclasses of tensors and numbers.
+"""Calls whose arguments are grouped: tuples, lists, named tuples, dicts and frozen dataclasses of tensors and numbers.
 
 Such a call is one of another kernel that takes the parts one by one, in order; there is one for each way of
 grouping. Parts are declared by the annotations of their dataclass, or are what the argument is. Only where
@@ -16,7 +16,7 @@ from cuda_async import Tensor
 
 from ..errors import KernelArgumentError
 from ..frontend import GroupSpec
-from ..frontend._aggregates import is_named_tuple, leaves, parts_of, rebuild, record_fields
+from ..frontend._aggregates import is_named_tuple, parts_of, record_fields, with_parts
 from ._kernel import Kernel
 from ._launch import KernelLaunch
 from ._parameters import Parameter, declared_part
@@ -37,26 +37,46 @@ def is_group(value: object) -> bool:
     """True for arguments that are taken apart."""
     cls = type(value)
     if cls not in _known:
-        _known[cls] = cls is dict or issubclass(cls, tuple) or record_fields(cls) is not None
+        _known[cls] = cls in (dict, list) or issubclass(cls, tuple) or record_fields(cls) is not None
     return _known[cls]
+
+
+def _parts_of(value: object) -> tuple[object, ...]:
+    """The parts of an argument that is a group; a kernel sees a list as a tuple."""
+    parts = tuple(value) if isinstance(value, list) else parts_of(value)
+    assert parts is not None
+    return parts
+
+
+def _leaves(value: object) -> Iterator[object]:
+    if not is_group(value):
+        yield value
+        return
+    for part in _parts_of(value):
+        yield from _leaves(part)
+
+
+def _rebuild(value: object, new: Iterator[object]) -> object:
+    """An argument with other leaves."""
+    if not is_group(value):
+        return next(new)
+    made = [_rebuild(part, new) for part in _parts_of(value)]
+    return made if isinstance(value, list) else with_parts(value, made)
 
 
 def structure_of(value: object) -> object:
     """How an argument is grouped, to be compared: None for one that is not."""
     if not is_group(value):
         return None
-    parts = parts_of(value)
-    assert parts is not None
     keys = tuple(value) if isinstance(value, dict) else None
-    return (type(value), keys, *map(structure_of, parts))
+    return (type(value), keys, *map(structure_of, _parts_of(value)))
 
 
 def _parts(kernel: str, parameter: Parameter, arg: object, annotation: object = None) -> list[Parameter]:
     """The parameters that take the parts of an argument."""
     if not is_group(arg):
         return [parameter]
-    parts = parts_of(arg)
-    assert parts is not None
+    parts = _parts_of(arg)
     if parameter.kind == "constant":
         annotation = None
     names, annotations = _members(arg, parts, annotation if annotation is not None else parameter.group)
@@ -92,12 +112,13 @@ def _members(arg: object, parts: tuple[object, ...], annotation: object) -> tupl
 def _grouped_spec(template: object, specs: Iterator[ParameterSpec]) -> ParameterSpec:
     if template is None or not is_group(template):
         return next(specs)
-    parts = parts_of(template)
-    assert parts is not None
+    parts = _parts_of(template)
     cls = type(template)
     keys = tuple(template) if isinstance(template, dict) else None
     return GroupSpec(
-        None if cls in (tuple, dict) else cls, keys, tuple([_grouped_spec(part, specs) for part in parts])
+        None if cls in (tuple, dict, list) else cls,
+        keys,
+        tuple([_grouped_spec(part, specs) for part in parts]),
     )
 
 
@@ -110,7 +131,10 @@ class GroupedKernel(Kernel):
         self._whole = kernel
         # the arguments' structure with nothing in it: they are not kept
         self._templates = tuple(
-            [None if own is None else rebuild(arg, _new_leaves()) for arg, own in zip(args, key, strict=True)]
+            [
+                None if own is None else _rebuild(arg, _new_leaves())
+                for arg, own in zip(args, key, strict=True)
+            ]
         )
         parameters: list[Parameter] = []
         for parameter, arg, own in zip(kernel.parameters, args, key, strict=True):
@@ -137,7 +161,7 @@ class GroupedKernel(Kernel):
         """The arguments, those that are groups as their parts."""
         found: list[object] = []
         for arg, template in zip(args, self._templates, strict=True):
-            found += [arg] if template is None else leaves(arg)
+            found += [arg] if template is None else _leaves(arg)
         return tuple(found)
 
     def launch(self, args: tuple[object, ...]) -> GroupedLaunch:
@@ -150,7 +174,7 @@ class GroupedKernel(Kernel):
     def _regrouped(self, outputs: tuple[object, ...]) -> tuple[object, ...]:
         """What the launch yields: grouped as the arguments were."""
         rest = iter(outputs)
-        return tuple([rebuild(template, rest) for template in self._templates])
+        return tuple([_rebuild(template, rest) for template in self._templates])
 
 
 def _new_leaves() -> Iterator[object]:

@@ -152,8 +152,9 @@ def _declared(kernel: str, name: str, annotation: object) -> Parameter:
         return Parameter(name, "scalar", number=annotation, declared=annotation.__name__)
     if annotation is bool:
         return Parameter(name, "scalar", dtype=bool_, number=bool, declared="bool")
-    if annotation is tuple or annotation is dict or typing.get_origin(annotation) in (tuple, dict):
-        of = "dict" if dict in (annotation, typing.get_origin(annotation)) else "tuple"
+    origin = typing.get_origin(annotation) or annotation
+    if origin in (tuple, list, dict):
+        of = {tuple: "tuple", list: "list", dict: "dict"}[origin]
         return Parameter(name, "group", declared=of, group=annotation)
     if isinstance(annotation, type):
         declared = f"tk.{annotation.__name__}"

@@ -19,5 +19,6 @@ from ._program import assert_, block_id
 from ._reduce import matmul
 from ._registry import HANDLERS
 from ._shape import index_tile
+from ._views import choose_tensor
 
-__all__ = ["HANDLERS", "assert_", "block_id", "index_tile", "matmul"]
+__all__ = ["HANDLERS", "assert_", "block_id", "choose_tensor", "index_tile", "matmul"]

@@ -13,6 +13,7 @@ from ...ir import (
     AtomicReduceOp,
     MakeTensorOp,
     OffsetOp,
+    SelectOp,
     TensorType,
     TokenType,
     Value,
@@ -30,7 +31,10 @@ from ._registry import implements
 if TYPE_CHECKING:
     from .._translator import Translator
 
-__all__: list[str] = []
+__all__ = ["MAX_CHOICES", "choose_tensor"]
+
+MAX_CHOICES = 64
+"""Most tensors of a tuple that an index known at run time only chooses from: each costs a comparison."""
 
 
 def _view(t: Translator, value: object, name: str) -> TiledViewValue:
@@ -282,6 +286,58 @@ def _tensor(
     )
     made = t.add(op).result
     return TensorValue(name, made, tuple(shape), tuple(strides), writable, flat, base, is_derived=True)
+
+
+# ------------------------------------------------------------------ one of several
+
+
+def choose_tensor(t: Translator, tensors: tuple[TensorValue, ...], index: Value) -> TensorValue:
+    """The tensor at a position that is known at run time only: its address, extents and strides are chosen."""
+    number = place_tile(t, index, "an index")
+    if not is_scalar(number):
+        raise t.wrong_type(f"one tensor is chosen by an integer scalar, got {describe(index)}")
+    first = tensors[0]
+    kinds = {(tensor.dtype.name, tensor.rank) for tensor in tensors}
+    if len(kinds) > 1:
+        shown = ", ".join([f"{name} of rank {rank}" for name, rank in sorted(kinds)])
+        raise t.wrong_type(
+            f"tensors that a run-time index chooses from have one element type and rank, got {shown}"
+        )
+    if len(tensors) > MAX_CHOICES:
+        raise t.wrong_value(
+            f"a run-time index chooses from at most {MAX_CHOICES} tensors, got {len(tensors)}"
+        )
+    name = f"{first.name.rpartition('[')[0] or first.name}[...]"
+    for condition in (compare(t, ">=", number, 0), compare(t, "<", number, len(tensors))):
+        assert isinstance(condition, Value)
+        t.add(AssertOp(condition=condition, message=f"{name} has {len(tensors)} tensors, counted from 0"))
+    chosen = [compare(t, "==", number, position) for position in range(1, len(tensors))]
+    dtype = int64 if any(tensor.is_wide for tensor in tensors) else int32
+
+    def choose(values: list[Value | int]) -> Value | int:
+        if all(isinstance(value, int) and value == values[0] for value in values):
+            return values[0]
+        made = [
+            t.constant(value, dtype)
+            if isinstance(value, int)
+            else value
+            if is_pointer(value)
+            else cast(t, value, dtype)
+            for value in values
+        ]
+        result = made[0]
+        for condition, value in zip(chosen, made[1:], strict=True):
+            assert isinstance(condition, Value)
+            op = SelectOp(condition=condition, if_true=value, if_false=result, result=Value(value.type))
+            result = t.add(op).result
+        return result
+
+    base = choose([tensor.base for tensor in tensors])
+    assert isinstance(base, Value)
+    shape = [choose([tensor.shape[axis] for tensor in tensors]) for axis in range(first.rank)]
+    strides = [choose([tensor.strides[axis] for tensor in tensors]) for axis in range(first.rank)]
+    writable = all(tensor.writable for tensor in tensors)
+    return _tensor(t, name, base, shape, strides, writable, (None,) * first.rank)
 
 
 # ------------------------------------------------------------------ behind a pointer
