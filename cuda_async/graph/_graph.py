@@ -286,12 +286,6 @@ class CudaGraph(Generic[T]):
                 f"the graph was captured on {self._device}, but this runs on {ctx.device}; capture it there too"
             )
         reads, writes = self._reads, self._writes
-        for buffer in reads:
-            if buffer.address < 0:
-                self._refuse_freed(buffer)
-        for buffer in writes:
-            if buffer.address < 0:
-                self._refuse_freed(buffer)
         if stream._recorder is not None:
             recorder: Any = stream._recorder
             self._record_into(recorder, stream)  # type: ignore[arg-type]  # with it comes such a stream
@@ -299,21 +293,29 @@ class CudaGraph(Generic[T]):
                 return self._template.build_copy(recorder.state, 1, ctx)
             return self._template.build(recorder.state, 1)
         state = self._state
-        with self._device._lock:
+        device = self._device
+        with device._lock:
             number = stream._next
+            # order_read and order_write, with the case of one stream written out: a model has hundreds of weights.
+            # A buffer that is plain is not freed.
             for buffer in reads:
-                usage = buffer.usage
-                # order_read, written out for the commonest case
-                if usage.read_stream is stream and not buffer.retained_on_use:
-                    usage.read_number = number
-                else:
-                    order_read(stream, buffer)
+                if buffer.plain_on is device:
+                    usage = buffer.usage
+                    if usage.read_stream is stream:
+                        usage.read_number = number
+                        continue
+                elif buffer.address < 0:
+                    self._refuse_freed(buffer)
+                order_read(stream, buffer)
             for buffer in writes:
-                usage = buffer.usage
-                if usage.write_stream is stream and usage.read_stream is None and not buffer.retained_on_use:
-                    usage.write_number = number
-                else:
-                    order_write(stream, buffer)
+                if buffer.plain_on is device:
+                    usage = buffer.usage
+                    if usage.write_stream is stream and usage.read_stream is None:
+                        usage.write_number = number
+                        continue
+                elif buffer.address < 0:
+                    self._refuse_freed(buffer)
+                order_write(stream, buffer)
             ctx.driver.graph_launch(executable.handle, stream._handle)
             stream._dirty = True
             stream._retained.append(executable)
@@ -331,6 +333,9 @@ class CudaGraph(Generic[T]):
 
     def _record_into(self, recorder: Recorder, stream: RecordingStream) -> None:
         """Become a part of another graph."""
+        for buffer in (*self._reads, *self._writes):
+            if buffer.address < 0:
+                self._refuse_freed(buffer)
         with self._device._lock:
             for buffer in self._reads:
                 recorder.note_read(stream, buffer)

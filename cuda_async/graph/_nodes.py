@@ -21,7 +21,7 @@ from ..driver.graph import (
 from ..errors import CaptureError
 from ..memory import Buffer, Tensor, fill_pattern
 from ..ops import check_operand
-from ..ops._arguments import LaunchPlan, _argument_step
+from ..ops._arguments import MUT, OTHER, READ, Step, _argument_step
 from ..ops._launch import as_dimensions
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from ..scheduling import Device
     from ._graph import CudaGraph
 
 __all__ = ["GraphNode", "kind_of", "label_of"]
@@ -151,12 +152,10 @@ class GraphNode:
             parameter = dataclasses.replace(parameters[position], offset_bytes=0)
             size = f"{parameter.size_bytes} bytes"
             step, code = _argument_step(node.name, position, parameter, None, type(value), size)
-            layout = struct.Struct(f"<{code}")
-            plan = LaunchPlan(node.name, layout, [(0, code)], [step])
-            values, _, more_reads, more_writes = plan.unpack((value,), device)
-            packed.append((parameters[position].offset_bytes, layout.pack(*values)))
-            reads += more_reads
-            writes += more_writes
+            number, buffer = _checked(step, value, node.name, device)
+            packed.append((parameters[position].offset_bytes, struct.pack(f"<{code}", number)))
+            if buffer is not None:
+                (writes if step[0] == MUT else reads).append(buffer)
         old = node.arguments
         new = old.copy()
         for offset, data in packed:
@@ -270,6 +269,18 @@ class GraphNode:
             tuple(dict.fromkeys([*kept(old_reads), *reads])),
             tuple(dict.fromkeys([*kept(old_writes), *writes])),
         )
+
+
+def _checked(step: Step, value: Any, kernel: str, device: Device) -> tuple[Any, Buffer | None]:
+    """What to pack for an argument, and the buffer that it points to."""
+    code, low, high, extra, name = step
+    if code in (READ, MUT):
+        return value.tensor._address, check_operand(value.tensor, device, f"{kernel}: {name}")
+    if code == OTHER:
+        return extra(value), None
+    if not low <= value <= high:
+        raise OverflowError(f"{kernel}: {name} takes {low} to {high}, got {value}")
+    return value & extra, None
 
 
 def _words(block: ArgumentBlock) -> list[int]:
