@@ -24,23 +24,20 @@ class ArgumentBlock:
 
     Attributes:
         buffer: the bytes; write with `struct.pack_into`.
-        words: the same memory, rounded up to 16 bytes, to be cast to items of one size.
         pointers_address: address of the `void*[]` for `cuLaunchKernel`; 0 when there are no parameters.
     """
 
-    __slots__ = ("_parameters", "_pointers", "_storage", "buffer", "pointers_address", "size_bytes", "words")
+    __slots__ = ("_parameters", "_pointers", "_storage", "buffer", "pointers_address", "size_bytes")
 
     def __init__(self, parameters: Sequence[ParameterInfo]) -> None:
         size = max((p.offset_bytes + p.size_bytes for p in parameters), default=0)
         self.size_bytes = size
         self._parameters = parameters
         # 16 spare bytes: parameters are aligned to at most 16, and the start must be too.
-        whole = -(-size // 16) * 16
-        self._storage = (ctypes.c_ubyte * (whole + 16))()
+        self._storage = (ctypes.c_ubyte * (size + 16))()
         base = ctypes.addressof(self._storage)
         shift = -base % 16
-        self.words = memoryview(self._storage).cast("B")[shift : shift + whole]
-        self.buffer = self.words[:size]
+        self.buffer = memoryview(self._storage).cast("B")[shift : shift + size]
         self._pointers = (ctypes.c_void_p * max(1, len(parameters)))()
         for i, parameter in enumerate(parameters):
             self._pointers[i] = base + shift + parameter.offset_bytes

@@ -94,7 +94,9 @@ class MappedPartition:
         for n, walked in zip(partition.grid, shape):
             total *= n if walked else 1
         if not 1 <= tile_blocks <= max(1, total):
-            raise ValueError(f"tile_blocks is {tile_blocks}; expected 1 to the number of tiles walked, {total}")
+            raise ValueError(
+                f"tile_blocks is {tile_blocks}; expected 1 to the number of tiles walked, {total}"
+            )
         self.partition = partition
         self.map_shape = shape
         self.tile_blocks = tile_blocks

@@ -69,17 +69,14 @@ class LaunchPlan:
     """How to launch one loaded kernel with arguments of given types.
 
     Attributes:
-        struct: the layout of the whole block. formats: per argument (offset in bytes, `struct` format).
+        struct: the layout of the whole block.
         steps: per argument (code, low, high, mask or converter, description).
         has_addresses: an int is passed where the kernel is known to take an address.
     """
 
-    def __init__(
-        self, kernel: str, layout: struct.Struct, formats: list[tuple[int, str]], steps: list[Step]
-    ) -> None:
+    def __init__(self, kernel: str, layout: struct.Struct, steps: list[Step]) -> None:
         self.kernel = kernel
         self.struct = layout
-        self.formats = formats
         self.steps = steps
         self.has_addresses = any(step[0] == ADDRESS for step in steps)
 
@@ -138,7 +135,6 @@ def make_plan(
         )
     steps = []
     layout = ["<"]
-    formats = []
     position = 0
     for i, (parameter, cls) in enumerate(zip(parameters, types)):
         exact = signature[i] if signature is not None else None
@@ -152,9 +148,8 @@ def make_plan(
         step, code = _argument_step(kernel, i, parameter, exact, cls, expected[i])
         steps.append(step)
         layout.append(code)
-        formats.append((parameter.offset_bytes, code))
         position = parameter.offset_bytes + parameter.size_bytes
-    return LaunchPlan(kernel, struct.Struct("".join(layout)), formats, steps)
+    return LaunchPlan(kernel, struct.Struct("".join(layout)), steps)
 
 
 def _describe(parameter: ParameterInfo, exact: str | None) -> str:

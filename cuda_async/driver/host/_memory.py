@@ -393,11 +393,6 @@ class HostMemory:
         if poison:
             block.bytes.fill(0xDD)
 
-    def live_size(self, address: int) -> int | None:
-        """Size of the live allocation that starts at `address`."""
-        block = self._blocks.starting_at(address)
-        return block.end - block.start if block is not None else None
-
     def contains(self, address: int) -> bool:
         """Whether `address` is in the arena, live or not."""
         return self.base <= address < self._end

@@ -73,10 +73,6 @@ class Source:
         """Line number, from 1, of a token's offset."""
         return bisect_right(self._starts, offset)
 
-    def line_text(self, line: int) -> str:
-        """A line of the text, without surrounding blanks."""
-        return self._lines[line - 1].strip() if 0 < line <= len(self._lines) else ""
-
     def error(self, message: str, offset: int) -> CompileError:
         """A `CompileError` that shows the place: name, line, the line's text and a caret."""
         line = min(self.line_of(offset), len(self._lines))
