@@ -228,41 +228,49 @@ def test_marks_tell_values_apart():
 
 
 WARM = """
-import sys, time, json, hashlib
-import numpy as np
+import json, sys, time
+clock = time.perf_counter
+began = clock(); import numpy; numpy_ms = (clock() - began) * 1e3
+import hashlib, signal
 import tilekern as tk
-from tilekern.kernels import row_softmax
 from types import SimpleNamespace
+sys.path.insert(0, sys.argv[1])
+from warm_kernels import kernel
 M = tk.meta
 args = (M((512, 512), "f4").partition((1, 512)), M((512, 512), "f4"))
 device = SimpleNamespace(kind="cuda", compute_capability=(9, 0))
-began = time.perf_counter()
+began = clock()
 from tilekern.jit._specialize import specialize
-specs = specialize("row_softmax", row_softmax.parameters, args, 16)
-row_softmax._variant(specs, device, row_softmax.options)
-ms = (time.perf_counter() - began) * 1e3
-print(json.dumps([row_softmax.timings[0].origin, ms, "tilekern.ir" in sys.modules]))
+specs = specialize("kernel", kernel.parameters, args, 16)
+kernel._variant(specs, device, kernel.options)
+ms = (clock() - began) * 1e3
+print(json.dumps([kernel.timings[0].origin, ms, numpy_ms, "tilekern.ir" in sys.modules]))
 """
+
+ORDINARY_NUMPY_MS = 110.0  # as in test_import_time.py
 
 
 @pytest.mark.timing
 def test_warm_start_is_quick(disassemble, tmp_path, monkeypatch):
-    """20 ms from the arguments to the code, imports included; twice that on machines such as those of CI."""
-    monkeypatch.setenv("TILEKERN_CACHE_DIR", str(tmp_path))
+    """From the arguments to the code, imports included: 20 ms on a GPU's host, twice that on the machines of CI."""
+    monkeypatch.setenv("TILEKERN_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "warm_kernels.py").write_text(
+        "import tilekern as tk\n\n\n@tk.kernel\ndef kernel(out: tk.Tile2D, x: tk.Tensor2D):\n"
+        "    t = tk.load_like(x, out)\n    out.store(t - tk.max(t, axis=1, keepdims=True))\n"
+    )
 
     def run():
-        done = subprocess.run(
-            [sys.executable, "-c", WARM], capture_output=True, text=True, timeout=120, check=True
-        )
+        command = [sys.executable, "-c", WARM, str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
         return json.loads(done.stdout)
 
     assert run()[0] == "assembled"
-    best = 1e9
+    best_ms = best_numpy_ms = 1e9
     for _ in range(8):
-        kind, ms, compiler_was_imported = run()
+        kind, ms, numpy_ms, compiler_was_imported = run()
         assert kind == "recalled"
         assert not compiler_was_imported
-        best = min(best, ms)
-        if best < 20:
+        best_ms, best_numpy_ms = min(best_ms, ms), min(best_numpy_ms, numpy_ms)
+        if best_ms < 20:
             break
-    assert best < 40
+    assert best_ms < 40 * max(1.0, best_numpy_ms / ORDINARY_NUMPY_MS)
