@@ -54,7 +54,7 @@ class EmptyNode(Node):
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class KernelNode(Node):
-    """A kernel launch. `arguments` is the node's own."""
+    """A kernel launch. `arguments` is the node's own; `programmatic` as for `Driver.launch_with_attributes`."""
 
     name: str
     function: FunctionHandle
@@ -64,6 +64,7 @@ class KernelNode(Node):
     arguments: ArgumentBlock
     cluster: tuple[int, int, int] | None = None
     cooperative: bool = False
+    programmatic: bool = False
 
 
 @dataclass(eq=False, kw_only=True, slots=True)

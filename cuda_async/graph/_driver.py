@@ -130,7 +130,7 @@ class RecordingDriver:
         *,
         cluster: tuple[int, int, int] | None,
         cooperative: bool,
-        programmatic: bool = False,  # in a graph it begins behind what it depends on, as any node
+        programmatic: bool = False,
     ) -> None:
         self._lane.add(
             KernelNode(
@@ -142,6 +142,7 @@ class RecordingDriver:
                 arguments=arguments.copy(),
                 cluster=cluster,
                 cooperative=cooperative,
+                programmatic=programmatic,
             )
         )
 

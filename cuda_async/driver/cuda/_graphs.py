@@ -178,7 +178,11 @@ class GraphCalls(MemoryCalls):
         """Add one node of ours behind the driver's nodes `dependencies`; what follows it has to wait for."""
         match node:
             case KernelNode():
-                added = self._add_kernel(native, dependencies, node)
+                if _begins_early(node):
+                    added = self._add_kernel(native, [], node)
+                    self._add_early_edge(native, dependencies[0], added)
+                else:
+                    added = self._add_kernel(native, dependencies, node)
             case CopyNode():
                 added = self._add_copy(native, dependencies, self._copy_parameters(node))
             case FillNode():
@@ -259,6 +263,14 @@ class GraphCalls(MemoryCalls):
             attribute = ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
             self._call("cuGraphKernelNodeSetAttribute", added, attribute, value)
         return added
+
+    def _add_early_edge(self, native: Any, before: Any, after: Any) -> None:
+        """`after` may begin once all blocks of the kernel `before` allow it; it waits for its end by itself."""
+        api = self._api
+        edge = api.CUgraphEdgeData()
+        edge.from_port = int(api.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC)
+        edge.type = int(api.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
+        self._call("cuGraphAddDependencies", native, [before], [after], [edge], 1)
 
     def _add_own(
         self,
@@ -382,6 +394,11 @@ class GraphCalls(MemoryCalls):
         function, _, arguments = self._own_launch(kernel, [int(handle), node.predicate], 1)
         parameters = self._launch_parameters(function, (1, 1, 1), (1, 1, 1), 0, arguments)
         return self._call("cuGraphAddKernelNode", native, dependencies, len(dependencies), parameters)
+
+
+def _begins_early(node: KernelNode) -> bool:
+    """Whether it is a programmatic launch right behind one kernel, as on a stream."""
+    return node.programmatic and len(node.dependencies) == 1 and isinstance(node.dependencies[0], KernelNode)
 
 
 def _memset_value(node: FillNode) -> tuple[int, int, int] | None:

@@ -299,6 +299,14 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
     made.child = (struct graph *)bodies[0];
     return add(node, graph, d, n, made);
 }
+CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *data, size_t count) {
+    CALL;
+    if (count != 1 || data->from_port != CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC || data->to_port || data->type != CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (((struct node *)from[0])->kind != 1 || ((struct node *)to[0])->kind != 1 || ((struct node *)to[0])->dependencies) return CUDA_ERROR_INVALID_VALUE;
+    ((struct node *)to[0])->dependencies = 9;
+    return CUDA_SUCCESS;
+}
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags) { CALL; *executable = (CUgraphExec)malloc(8); *(CUgraph *)*executable = graph; return CUDA_SUCCESS; }
 CUresult cuGraphUpload(CUgraphExec executable, CUstream stream) { CALL; return CUDA_SUCCESS; }
 CUresult cuGraphExecDestroy(CUgraphExec executable) { CALL; free(executable); return CUDA_SUCCESS; }

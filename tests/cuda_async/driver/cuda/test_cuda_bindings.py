@@ -135,7 +135,9 @@ loop = ConditionalNode(dependencies=(either,), kind=ConditionKind.WHILE, predica
                        bodies=([turns, FillNode(dependencies=(turns,), dst=first, pattern=b"w", count=1)],))
 last = KernelNode(dependencies=(loop,), name="scale", function=function, grid=(5, 1, 1), block=(64, 1, 1),
                   shared_bytes=0, arguments=block.copy())
-nodes = [kernel, upload, *fills, rows, scattered, convert, joined, child, two, foreign, either, loop, last]
+early = KernelNode(dependencies=(last,), name="scale", function=function, grid=(5, 1, 1), block=(64, 1, 1),
+                   shared_bytes=0, arguments=block.copy(), programmatic=True)
+nodes = [kernel, upload, *fills, rows, scattered, convert, joined, child, two, foreign, either, loop, last, early]
 graph = driver.graph_create(nodes, stream)
 assert list(launched)[8:10] == [211, 1]
 driver.bind()
@@ -148,9 +150,11 @@ for i, pattern in enumerate((b"a", b"ab", b"abcd", b"abcdabcd")):
 assert ctypes.string_at(first + 8192 + 2048, 2000) == ctypes.string_at(second + 4096, 2000)
 struct.pack_into("<Q", last.arguments.buffer, 0, 42)
 last.grid = (9, 1, 1)
+struct.pack_into("<Q", early.arguments.buffer, 0, 42)
+early.grid = (9, 1, 1)
 upload.size_bytes = 16
 fills[0].pattern = b"q"
-assert all(driver.graph_update(graph, node) for node in (last, upload, fills[0]))
+assert all(driver.graph_update(graph, node) for node in (last, early, upload, fills[0]))
 assert not any(driver.graph_update(graph, node) for node in (fills[4], pair[0], turns, loop))
 driver.graph_launch(graph, stream)
 assert launched[0] == 9 and launched[7] == 42 and ctypes.string_at(second, 16) == b"q" * 16
