@@ -60,6 +60,7 @@ _TYPES: dict[str, tuple[int, str]] = {
     "bfloat16": (4, "<u2"),
     "float8_e4m3fn": (10, "|u1"),
     "float8_e5m2": (12, "|u1"),
+    "float8_e8m0fnu": (14, "|u1"),
 }
 _DTYPES: dict[tuple[int, int], DType] = {
     (code, 8 * _dtypes.DTYPES[name].itemsize): _dtypes.DTYPES[name] for name, (code, _) in _TYPES.items()

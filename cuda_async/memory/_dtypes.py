@@ -20,6 +20,7 @@ __all__ = [
     "fill_pattern",
     "float8_e4m3fn",
     "float8_e5m2",
+    "float8_e8m0fnu",
     "float16",
     "float32",
     "float64",
@@ -51,6 +52,8 @@ float32: DType = np.dtype(np.float32)
 float64: DType = np.dtype(np.float64)
 float8_e4m3fn: DType = np.dtype(ml_dtypes.float8_e4m3fn)
 float8_e5m2: DType = np.dtype(ml_dtypes.float8_e5m2)
+float8_e8m0fnu: DType = np.dtype(ml_dtypes.float8_e8m0fnu)
+"""Powers of two, for scales; stored and moved, not converted by `astype`."""
 
 DTYPES: dict[str, DType] = {
     d.name: d
@@ -70,6 +73,7 @@ DTYPES: dict[str, DType] = {
         float64,
         float8_e4m3fn,
         float8_e5m2,
+        float8_e8m0fnu,
     )
 }
 """Every supported element type by its name."""

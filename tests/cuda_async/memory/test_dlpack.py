@@ -27,6 +27,7 @@ CODES = {
     "bool": (6, 8),
     "float8_e4m3fn": (10, 8),
     "float8_e5m2": (12, 8),
+    "float8_e8m0fnu": (14, 8),
 }
 NUMPY_KNOWS = [name for name in CODES if not name.startswith(("bfloat", "float8"))]
 SHAPES = [(), (1,), (7,), (2, 3), (2, 1, 4), (0,), (0, 3), (3, 0)]
@@ -446,7 +447,7 @@ def test_explicit_free_waits_for_work_in_flight():
         ({"code": 5, "bits": 64}, r"code 5 \(complex\), 64 bits, 1 lanes"),
         ({"code": 3, "bits": 64}, r"code 3 \(opaque handle\), 64 bits, 1 lanes"),
         ({"code": 17, "bits": 4}, r"code 17 \(float4_e2m1fn\), 4 bits, 1 lanes"),
-        ({"code": 14, "bits": 8}, r"code 14 \(float8_e8m0fnu\), 8 bits, 1 lanes"),
+        ({"code": 15, "bits": 8}, r"code 15 \(float6_e2m3fn\), 8 bits, 1 lanes"),
         ({"code": 200, "bits": 8}, r"code 200 \(unknown\), 8 bits, 1 lanes"),
         ({"code": 0, "bits": 128}, r"code 0 \(int\), 128 bits, 1 lanes"),
         ({"lanes": 4}, r"code 2 \(float\), 32 bits, 4 lanes"),

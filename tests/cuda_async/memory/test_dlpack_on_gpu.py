@@ -45,7 +45,7 @@ def numbers(name: str) -> np.ndarray:
 # ---------------------------------------------------------------------------------- types and shapes
 
 
-@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("name", [name for name in DTYPES if name != "float8_e8m0fnu"])
 def test_torch_every_type_goes_and_comes_back(torch, name):
     array = numbers(name)
     t = ca.from_host(array).sync()

@@ -13,7 +13,7 @@ from cuda_async.memory import DTYPES, as_dtype, fill_pattern
 
 NAMES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
+    *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"),
 )
 
 

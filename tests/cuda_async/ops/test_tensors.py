@@ -28,6 +28,8 @@ def test_round_trip_keeps_every_dtype(device, name):
 def test_full_and_fill(device, name):
     tensor = ca.full((3, 5), 1, name).sync()
     assert (tensor.to_host().sync() == np.ones((3, 5), DTYPES[name])).all()
+    if name == "float8_e8m0fnu":
+        return  # it has no zero
     ca.fill(tensor, 0).sync()
     assert not tensor.to_host().sync().astype(np.float64).any()
 

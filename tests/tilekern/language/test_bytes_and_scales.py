@@ -86,6 +86,15 @@ def test_two_numbers_of_four_bits_share_a_byte(run, device):
     assert result.tolist() == packed_fp4(x).tolist()
 
 
+def test_scales_are_stored_and_loaded(run, device):
+    needs(device, (10, 0))
+    x = 2.0 ** np.arange(-4, 4)
+    scales = x.astype(ml_dtypes.float8_e8m0fnu)
+    stored = run(apply, ((8,), scales.dtype, 8), x.astype("f4"), lambda t: t.astype(tk.float8_e8m0fnu), (8,))
+    assert stored.tobytes() == scales.tobytes()
+    assert run(apply, ((8,), "f4", 8), scales, lambda t: t.astype(tk.float32), (8,)).tolist() == x.tolist()
+
+
 # ------------------------------------------------------------------ block-scaled products
 
 M, N, K = 16, 32, 64
