@@ -68,8 +68,8 @@ class KernelOptions:
         check_variants: where a bounds check holds for some calls only, calls for which it does run without it.
         fuse_multiply_add: `a * b + c` of floats may be rounded once instead of twice.
         programmatic_dependent_launch: the kernel may begin while the one before it on the stream still runs; it
-            calls `tk.grid_dependency_control_wait()` before it touches memory. From sm_90 on; elsewhere, in graphs
-            and in bound launches it begins as any other.
+            calls `tk.grid_dependency_control_wait()` before it touches memory. From sm_90 on; elsewhere, and in
+            bound launches, it begins as any other.
 
     `occupancy`, `num_ctas`, `num_worker_warps` and `opt_level` may be `ByTarget`, with a value per architecture.
     """
