@@ -286,3 +286,26 @@ async def test_tile_kernels_are_captured_like_raw_ones(device, kernels):
     assert (await graph.launch().to_host() == expected).all()
     assert (await chain().to_host() == expected).all()
     assert (await graph(x=np.zeros(1000, "f4")).to_host() == 3.0).all()
+
+
+@tk.kernel
+def scale_early(out: tk.Tile1D, x: tk.Tensor1D, a: float):
+    tk.grid_dependency_control_wait()
+    out.store(a * tk.load_like(x, out))
+    tk.grid_dependency_control_launch_dependents()
+
+
+async def test_launches_that_begin_early_in_a_graph(device, kernels):
+    """Each reads what the one before it wrote."""
+    x = await ca.ones(1 << 14)
+
+    def step(t):
+        launch = scale_early(ca.empty(1 << 14).partition(256), t, 2.0)
+        return launch.with_options(programmatic_dependent_launch=True).first().unpartition()
+
+    op = step(x)
+    for _ in range(9):
+        op = op.then(step)
+    graph = await op.graph()
+    for _ in range(20):
+        assert (await graph.launch().to_host() == 1024.0).all()

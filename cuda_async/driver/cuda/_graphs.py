@@ -288,21 +288,20 @@ class GraphCalls(MemoryCalls):
     # -- copies and fills
 
     def _copy_parameters(self, node: CopyNode) -> Any:
-        return self._memcpy(
-            node.dst, node.src, node.size_bytes, 1, node.size_bytes, node.size_bytes, from_host=node.from_host
-        )
+        return self._memcpy(node.dst, node.src, node.size_bytes, from_host=node.from_host)
 
     def _memcpy(
         self,
         dst: int,
         src: int,
         row_bytes: int,
-        rows: int,
-        dst_pitch: int,
-        src_pitch: int,
+        rows: int = 1,
+        dst_pitch: int = 0,
+        src_pitch: int = 0,
         *,
         from_host: bool = False,
     ) -> Any:
+        """A copy of rows. One row has no pitch: there is a limit to those, and none to its length."""
         kinds = self._api.CUmemorytype
         copy = self._api.CUDA_MEMCPY3D()
         if from_host:
@@ -340,7 +339,7 @@ class GraphCalls(MemoryCalls):
             return self._add_empty(native, dependencies)
         run = plan.run_bytes
         if run is not None:
-            return self._add_copy(native, dependencies, self._memcpy(plan.dst, plan.src, run, 1, run, run))
+            return self._add_copy(native, dependencies, self._memcpy(plan.dst, plan.src, run))
         rows = plan.rows
         if rows is not None and rows[0] >= LONG_ROW_BYTES and self._fits_pitch(plan):
             parameters = self._memcpy(plan.dst, plan.src, *rows, plan.dst_strides[0], plan.src_strides[0])
@@ -357,7 +356,7 @@ class GraphCalls(MemoryCalls):
         dst, src = check_convertible(node.dst_dtype), check_convertible(node.src_dtype)
         if dst == src:
             size = node.count * node.dst_dtype.itemsize
-            return self._add_copy(native, dependencies, self._memcpy(node.dst, node.src, size, 1, size, size))
+            return self._add_copy(native, dependencies, self._memcpy(node.dst, node.src, size))
         return self._add_own(
             native, dependencies, ("convert", dst, src), [node.dst, node.src, node.count], node.count
         )
