@@ -104,6 +104,22 @@ def test_missing_assembler_says_what_to_do(tmp_path, monkeypatch):
         variant(row_softmax, SOFTMAX, DiskCache(tmp_path))
 
 
+def test_bytecode_is_newer_only_where_the_kernel_needs_it(disassemble):
+    @tk.kernel
+    def plain(out: tk.Tile1D):
+        out.store(1.0)
+
+    @tk.kernel
+    def waiting(out: tk.Tile1D):
+        tk.grid_dependency_control_wait()
+        out.store(1.0)
+
+    args = (tk.meta(64, "f4").partition(16),)
+    assert tuple(plain.bytecode(*args)[8:10]) == (13, 3)
+    assert tuple(waiting.bytecode(*args)[8:10]) == (13, 4)
+    assert waiting.cubin(*args, arch="sm_90")[:4] == b"\x7fELF"
+
+
 def test_targets():
     assert target_of("host", (9, 0)) == "host"
     assert target_of("cuda", (9, 0)) == "sm_90"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from test_tileir_examples import vector_add
 
-from tilekern.tileir import assemble, disassemble, find_toolchain, tileiras_version
+from tilekern.tileir import _answers, _toolchain, assemble, disassemble, find_toolchain, tileiras_version
 from tilekern.tileir._toolchain import TILEIRAS_VARIABLE
 from tilekern.tileir.errors import (
     CompilerCrashedError,
@@ -226,3 +226,42 @@ def test_no_room_for_a_temporary_folder(
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     with pytest.raises(CompilerFailedError, match="no temporary folder could be made"):
         assemble(vector_add())
+
+
+class Store(dict[bytes, bytes]):
+    """Keeps answers, as the disk cache does."""
+
+    def put(self, key: bytes, value: bytes, metadata: object = None) -> bool:
+        self[key] = value
+        return True
+
+
+def test_answers_are_kept_between_processes(
+    stand_in: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked once per binary: another process reads them, a replaced binary is asked again."""
+    store = Store()
+    tool = stand_in("exit 0")
+    assert find_toolchain(store).version == "13.1.80"
+    assert len(store) == 1
+    asked: list[object] = []
+    original = _answers.run_tool
+
+    def counting(command: list[str], folder: Path, timeout_s: float) -> object:
+        asked.append(command)
+        return original(command, folder, timeout_s)
+
+    monkeypatch.setattr(_answers, "run_tool", counting)
+    monkeypatch.setattr(_toolchain, "_answers", {})
+    toolchain = find_toolchain(store)
+    assert (toolchain.version, toolchain.architectures) == ("13.1.80", ("sm_80",))
+    assert toolchain.bytecode_versions == ((13, 1), (13, 2), (13, 3))
+    assert asked == []
+    tool.write_text(tool.read_text().replace("V13.1.80", "V13.1.81 "))
+    assert find_toolchain(store).version == "13.1.81"
+    assert len(asked) == 3
+    for key in store:
+        store[key] = b"not an answer"
+    monkeypatch.setattr(_toolchain, "_answers", {})
+    assert find_toolchain(store).version == "13.1.81"
+    assert len(asked) == 6
