@@ -119,10 +119,14 @@ class AssumeBoundedOp(_AssumeOp, mnemonic="assume_bounded"):
 
 
 class AssumeBelowOp(Op, mnemonic="assume_below"):
-    """The source, an integer scalar that is promised to be at least 0 and less than `limit`."""
+    """The source, an integer scalar that is promised to be at least 0 and less than `limit`.
+
+    `parts`: it is one of so many in the body of a loop that, taken together, are others in every turn of it.
+    """
 
     source: Operand
     limit: Operand
+    parts: int = 0
     result: Result
 
     def verify(self) -> None:

@@ -8,6 +8,9 @@ turns have no element in common, whatever else their indices are.
 Integers wrap, so the product is taken only where the index moves by less than half of the numbers there are:
 it cannot come round to an index that it had without one in between that is no index at all.
 
+The numbers of a tile that a walk over a mapped partition gives differ from turn to turn when taken together: an
+index that has all of them is as good as a counter.
+
 Refuses everything else: indices from memory, pointers, tiles that overlap, tensors whose elements may
 overlap, and two indices that differ from each other by more than nothing (a store to tile i and a load of tile
 i + 1 meet in the next turn).
@@ -64,6 +67,7 @@ class LoopDistinct:
         self._roots = roots
         self._made: dict[Value, Op] = {}
         self._depends: dict[Op, set[Value]] = {}
+        self._walked: dict[Op, list[AssumeBelowOp]] = {}
         for op in walk(function.body):
             self._made.update(dict.fromkeys(op.results, op))
         self._accesses: dict[tuple[Op, Value], list[MemoryOp]] = {}
@@ -73,6 +77,8 @@ class LoopDistinct:
         for op in block.ops:
             for loop in loops:
                 self._depends[loop].update(op.results)
+                if loop is loops[-1] and isinstance(op, AssumeBelowOp) and op.parts:
+                    self._walked.setdefault(loop, []).append(op)
                 if isinstance(op, MemoryOp):
                     for root in self._roots[op.accessed]:
                         self._accesses.setdefault((loop, root), []).append(op)
@@ -112,6 +118,12 @@ class LoopDistinct:
         if not isinstance(tensor, MakeTensorOp) or tensor.overlapping or maker.tensor in self._depends[loop]:
             return set()
         found: set[object] = set()
+        walked = self._walked.get(loop, [])
+        numbers = [one.result for one in walked]
+        if walked and len(walked) == walked[0].parts and set(numbers) <= set(op.index):
+            sides = zip(view.tile_shape, view.starts_every, strict=True)
+            if all(step >= side for side, step in sides):
+                found.add((maker.tensor, view.order, view.tile_shape, view.starts_every, op.index))
         for axis, number in enumerate(op.index):
             side, step = view.tile_shape[axis], view.starts_every[axis]
             linear = self._linear(loop, number)

@@ -203,7 +203,12 @@ def _take_apart(t: Translator, counter: Value, tiles: list[Value], groups: list[
                 size = _two(t, MulOp, size, factor)
             inner, rest = divmod_(size)
         number = _two(t, AddOp, start, inner)
-        op = AssumeBelowOp(source=number, limit=tiles[axis], result=Value(scalar(int32), f"tile{axis}"))
+        op = AssumeBelowOp(
+            source=number,
+            limit=tiles[axis],
+            parts=len(tiles),
+            result=Value(scalar(int32), f"tile{axis}"),
+        )
         numbers.append(t.add(op).result)
     return numbers
 
