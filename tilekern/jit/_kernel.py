@@ -179,7 +179,10 @@ class Kernel:
 
     def with_options(self, **options: float | None) -> Kernel:
         """The same kernel compiled with some options changed; see `KernelOptions`."""
-        return Kernel(self._function, self.options.updated(options), self._names)
+        other = Kernel(self._function, self.options.updated(options), self._names)
+        # variants are told apart by options as well: one compilation serves all copies that ask for the same
+        other._variants, other._timings = self._variants, self._timings
+        return other
 
     # -- looking at it
 

@@ -103,3 +103,14 @@ def test_timings_say_where_code_came_from(host):
     assert 0 < timing.front_end_ms <= timing.total_ms
     assert timing.assembler_ms == 0
     assert "interpreted" in str(timing)
+
+
+def test_copies_with_the_same_options_share_their_code(host):
+    @tk.kernel
+    def twice(out: tk.Tile1D, x: tk.Tensor1D):
+        out.store(tk.load_like(x, out) * 2)
+
+    args = M(64, "f4").partition(16), M(64, "f4")
+    for kernel in (twice.with_options(occupancy=2), twice.with_options(occupancy=2), twice):
+        kernel.compile(*args).sync()
+    assert len(twice.timings) == 2
