@@ -65,12 +65,24 @@ BY_FILE = {
         "test_scaled_product": "mma_scaled",
     },
     "language/test_print.py": {"test_every_type_is_printed": "print"},
+    "language/test_memory.py": {"test_copy_of_ragged_shapes": "load store load_like"},
+    "language/test_gather.py": {
+        "test_gather_of_every_type": "gather",
+        "test_scatter_of_a_number": "scatter",
+        "test_rows_by_number": "load_advanced_indexing store_advanced_indexing",
+    },
+    "language/test_atomics.py": {
+        "test_distinct_elements": "atomic_add atomic_max atomic_min atomic_and atomic_or atomic_xor atomic_xchg",
+        "test_compare_and_swap": "atomic_cas",
+    },
 }
 COMPUTE = ("_creation", "_math", "_reduce", "_shape")
-"""Files of the language whose functions compute; each is tested over element types."""
+"""Files of the language whose functions compute; they have rows in the support table."""
+TYPED = (*COMPUTE, "_atomics", "_gather", "_memory")
+"""Files whose functions are each tested over element types."""
 
-WITHOUT_TYPES = {"matmul"}
-"""Functions that are made of others of these: `mma`."""
+WITHOUT_TYPES = {"matmul", "num_tiles"}
+"""Functions made of others of these (`mma`), or that see no elements."""
 
 MADE_BY_PASSES = {"truncdiv"}
 """Operations no function of the language makes by itself."""
@@ -81,8 +93,8 @@ def functions():
     return {f.__name__: f for f in HANDLERS if inspect.isfunction(f) and "." not in f.__qualname__}
 
 
-def compute_functions():
-    return {name: f for name, f in functions().items() if f.__module__.rpartition(".")[2] in COMPUTE}
+def functions_of(files):
+    return {name: f for name, f in functions().items() if f.__module__.rpartition(".")[2] in files}
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +120,7 @@ def test_named_tests_are_there_and_go_over_types(file, parametrised):
     assert not missing, f"{file} has no such test over element types"
 
 
-@pytest.mark.parametrize("name", sorted(compute_functions()))
+@pytest.mark.parametrize("name", sorted(functions_of(TYPED)))
 def test_function_is_tested_over_types(name):
     tested = {word for tests in BY_FILE.values() for names in tests.values() for word in names.split()}
     assert name in tested | WITHOUT_TYPES, f"no test over element types; name it in {Path(__file__).name}"
@@ -157,5 +169,5 @@ def test_operation_is_in_the_support_table(name, emitted):
 def test_every_function_that_computes_has_a_row():
     path = ROOT / "tools" / "tile_support.py"
     names = set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
-    missing = set(compute_functions()) - names - {"astype", "bitcast"}
+    missing = set(functions_of(COMPUTE)) - names - {"astype", "bitcast"}
     assert not missing, "functions without a row in the support table"
