@@ -196,9 +196,21 @@ def _owner(function: types.FunctionType, before: Sequence[Capture], capture: Cap
         for position, other in enumerate(before):
             if other.value is owner:
                 return ["value of", position]
+            if (key := _key_in(other.value, owner)) is not None:
+                return ["item of", position, key]
         if isinstance(owner, types.ModuleType) and sys.modules.get(owner.__name__) is owner:
             return ["module", owner.__name__]
     raise NotPortable(f"{capture.name} was read from a place that another process cannot find")
+
+
+def _key_in(container: object, owner: object) -> str | int | None:
+    """Under which key a tuple, list or dict holds an object, such as a table of helpers."""
+    items: Any = ()
+    if isinstance(container, dict):
+        items = container.items()
+    elif isinstance(container, tuple | list):
+        items = enumerate(container)
+    return next((key for key, value in items if value is owner and type(key) in (str, int)), None)
 
 
 def _cell_name(function: types.FunctionType, cell: object) -> str | None:
@@ -234,6 +246,8 @@ def _find_owner(function: types.FunctionType, found: list[Capture], kind: str, w
     if how == "cell":
         return _cell(function, where[1])
     value: Any = found[where[1]].value
+    if how == "item of":
+        return value[where[2]]
     if how == "globals of":
         return value.__globals__
     return _cell(value, where[2]) if how == "cell of" else value

@@ -107,6 +107,33 @@ def test_every_edit_is_noticed(old, new, disassemble, tmp_path):
     assert origin(module_of(tmp_path, EDITED, "before").k, cache) == "recalled"
 
 
+def test_helpers_of_another_module(disassemble, tmp_path, monkeypatch):
+    """Read as attributes of the module, one of them chosen by a constant; both ways of importing."""
+    text = (
+        HEAD
+        + "import recalled_helpers\nfrom recalled_helpers import plus\n"
+        + "@tk.kernel\ndef k(out: tk.Tile1D, which: tk.Constant[str]):\n"
+        + "    out.store(plus(recalled_helpers.HELPERS[which](out.load())))\n"
+    )
+    helpers = "N = 2\ndef plus(t):\n    return t + N\ndef twice(t):\n    return t * 2\n"
+    helpers += "def thrice(t):\n    return t * 3\nHELPERS = {'twice': twice, 'thrice': thrice}\n"
+    cache = DiskCache(tmp_path / "cache")
+
+    def origins(helpers):
+        module = module_of(tmp_path, helpers, "recalled_helpers")
+        monkeypatch.setitem(sys.modules, "recalled_helpers", module)
+        kernel = module_of(tmp_path, text).k
+        return [
+            origin(kernel, cache, args=(M(64, "f4").partition(16), which)) for which in ("twice", "thrice")
+        ]
+
+    assert origins(helpers) == ["assembled", "assembled"]
+    assert origins(helpers) == ["recalled", "recalled"]
+    assert origins(helpers.replace("t * 3", "t * 5")) == ["disk cache", "assembled"]
+    assert origins(helpers.replace("N = 2", "N = 3")) == ["assembled", "assembled"]
+    assert origins(helpers) == ["recalled", "recalled"]
+
+
 def test_closures_are_told_apart(disassemble, tmp_path):
     text = (
         HEAD
