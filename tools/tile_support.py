@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import tilekern as tk
 from tilekern.dtypes import DTYPES, DType
 from tilekern.frontend import translate
-from tilekern.ir import Function, cast_roundings
+from tilekern.ir import ATOMIC_MODES, Function, atomic_types, cast_roundings
 from tilekern.lowering import lower, refusals
-from tilekern.tileir import ARCHITECTURES
+from tilekern.tileir import ARCHITECTURES, refused_atomic_add, refused_type
+from tilekern.tileir.types import number
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "tile-support.md"
 
@@ -184,6 +185,41 @@ def cell(function: Function | None) -> str:
     return ARCHITECTURES[len(refused)].removeprefix("sm_")
 
 
+def since(refuses: Callable[[str], object]) -> str:
+    """The same of something that targets refuse or not."""
+    refused = [arch for arch in ARCHITECTURES if refuses(arch) is not None]
+    return ARCHITECTURES[len(refused)].removeprefix("sm_") if refused else "✓"
+
+
+ACCESSES = "load store load_like gather scatter load_advanced_indexing store_advanced_indexing"
+
+
+def memory_rows() -> Iterator[tuple[str, list[str], tuple[str, ...]]]:
+    """Accesses to memory, by the element type of the tensor."""
+    types = {
+        dtype: number(f"i{max(dtype.bits, 8)}" if not dtype.is_float else dtype.short)
+        for dtype in DTYPES.values()
+    }
+    cells = [
+        "–"
+        if dtype in (tk.tfloat32, tk.float4_e2m1fn)
+        else since(lambda arch, t=element: refused_type(arch, t))
+        for dtype, element in types.items()
+    ]
+    yield "Memory", [f"`{name}`" for name in ACCESSES.split()], tuple(cells)
+    found: dict[tuple[str, ...], list[str]] = {}
+    for mode in (*ATOMIC_MODES, "cas"):
+        taken = [
+            "–"
+            if dtype.short not in atomic_types(mode)
+            else since(lambda arch, t=element, m=mode: refused_atomic_add(arch, t) if m == "add" else None)
+            for dtype, element in types.items()
+        ]
+        found.setdefault(tuple(taken), []).append(f"`atomic_{mode}`")
+    for taken_cells, labels in found.items():
+        yield "Memory", labels, taken_cells
+
+
 def rows() -> Iterator[tuple[str, list[str], tuple[str, ...]]]:
     """Section, labels, and cells; cases of a section with the same cells stand together."""
     found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
@@ -203,7 +239,7 @@ INTRODUCTION = """\
 # Operations by element type and GPU
 
 Written by `tools/tile_support.py`; a test holds that it is up to date. What the operations mean is in
-`language.md`.
+[the tile language](language.md).
 
 ✓: on every target from sm_80 on. A number: from that target on; for an earlier one, a kernel that uses it is
 refused with a `KernelTypeError` at its line, before the assembler runs. –: not of that type; a cast is needed. What
@@ -220,7 +256,7 @@ def page() -> str:
         name.replace("float", "f").replace("uint", "u").replace("int", "i").rstrip("_") for name in names
     ]
     current = ""
-    for section, labels, cells in rows():
+    for section, labels, cells in (*rows(), *memory_rows()):
         if section != current:
             parts.append(f"\n## {section}\n\n| | {' | '.join(short)} |\n|---{'|---' * len(short)}|\n")
             current = section
