@@ -162,6 +162,21 @@ def test_fast_accumulation_of_small_numbers_is_exact(run, device):
     assert np.array_equal(run(fast, ((16, 16), "f4", (16, 16)), x, y), x @ y)
 
 
+@pytest.mark.parametrize(
+    ("left", "right"), [((1, 16, 32), (4, 32, 16)), ((16, 32), (4, 32, 16)), ((4, 16, 32), (32, 16))], ids=str
+)
+def test_one_factor_serves_a_batch(left, right, run):
+    rng = np.random.default_rng(3)
+    x, y = rng.integers(-3, 4, left).astype("f2"), rng.integers(-3, 4, right).astype("f2")
+
+    @tk.kernel
+    def product(out, x, y):
+        a, b = tk.load(x, (0,) * len(left), left), tk.load(y, (0,) * len(right), right)
+        out.store(tk.mma(a, b, tk.ones((4, 16, 16), tk.float32)))
+
+    assert np.array_equal(run(product, ((4, 16, 16), "f4", (4, 16, 16)), x, y), np.matmul(x, y) + 1)
+
+
 # ------------------------------------------------------------------ what is refused
 
 
