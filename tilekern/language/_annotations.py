@@ -168,12 +168,12 @@ class OwnedTile:
     def __init__(self) -> None:
         kernel_only("OwnedTile")
 
-    def load(self) -> Tile:
-        """The tile's elements; zero past the tensor's edge."""
+    def load(self, *, latency: int | None = None, allow_tma: bool | None = None) -> Tile:
+        """The tile's elements; zero past the tensor's edge. Hints as for `tk.load`."""
         kernel_only()
 
-    def store(self, tile: Scalar) -> None:
-        """Write the tile; elements past the tensor's edge are dropped.
+    def store(self, tile: Scalar, *, latency: int | None = None, allow_tma: bool | None = None) -> None:
+        """Write the tile; elements past the tensor's edge are dropped. Hints as for `tk.store`.
 
         The value is broadcast to the tile's shape and must have its element type, unless it is a number.
         """

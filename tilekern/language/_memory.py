@@ -86,7 +86,14 @@ def store(
     kernel_only()
 
 
-def load_like(array: Tensor, out: OwnedTile, *, padding_mode: PaddingMode = PaddingMode.ZERO) -> Tile:
+def load_like(
+    array: Tensor,
+    out: OwnedTile,
+    *,
+    padding_mode: PaddingMode = PaddingMode.ZERO,
+    latency: int | None = None,
+    allow_tma: bool | None = None,
+) -> Tile:
     """The tile of `array` that lines up with this block's tile of `out`.
 
     Both have the same rank. A launch on a tensor too small to have that tile is an error before it starts.

@@ -3,7 +3,8 @@
 Matches operations without effects directly in the body of a loop, with operands from outside of it, whose
 results are scalars, tensors or views. Refuses tiles: whether to keep one over the loop or compute it again is
 for the assembler, which knows the registers. Refuses integer division, which must not run where a loop makes
-no turn, unless by a constant other than 0.
+no turn, unless by a constant other than 0; and addresses of elements that are promised to be there, since
+a loop without turns promises nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from ..ir import (
     Block,
     ConstantOp,
+    ElementPointersOp,
     FloorDivOp,
     ForOp,
     Function,
@@ -74,6 +76,8 @@ def _may_move(op: Op, constants: dict[Value, object]) -> bool:
     if op.effect != "none" or op.regions or not op.results:
         return False
     if any(isinstance(v.type, TileType) and v.type.shape for v in op.results):
+        return False
+    if isinstance(op, ElementPointersOp) and op.promised:
         return False
     if isinstance(op, FloorDivOp | TruncDivOp | ModOp):
         return constants.get(op.rhs, 0) != 0

@@ -357,3 +357,26 @@ def test_elements_that_may_be_the_same_cannot_be_stored_to():
     ):
         zero.ir(tk.meta((4, 4), "f4", strides=(0, 1)).partition((4, 4)))
     zero.ir(tk.meta((4, 1, 4), "f4", strides=(1, 0, 4)).partition((4, 1, 4)))
+
+
+def test_hints_of_partitions_reach_the_accesses():
+    @tk.kernel
+    def copy(out, x):
+        t = tk.load_like(x, out, latency=4) + out.load(latency=3, allow_tma=False)
+        out.store(t, latency=2, allow_tma=True)
+
+    text = copy.ir(F.partition(4), F)
+    for hints in (" latency=4", " latency=3 allow_tma=false", " latency=2 allow_tma=true"):
+        assert hints in text
+
+
+def test_promised_elements_of_a_loop_without_turns_are_not_looked_at(host):
+    @tk.kernel
+    def pick(out, x, n: int, i: int):
+        for _ in range(n):
+            tk.store(out, 0, tk.gather(x, i, check_bounds=False))
+
+    out, x = ca.zeros((1,), "f4").sync(), ca.zeros((4,), "f4").sync()
+    pick(ca.mut(out), x, 0, 9).grid(1).sync()
+    with pytest.raises(tk.KernelIndexError):
+        pick(ca.mut(out), x, 1, 9).grid(1).sync()

@@ -198,32 +198,41 @@ def _own_tile(t: Translator, out: object, name: str) -> OwnedTileValue:
 
 
 @implements(language.load_like)
-def load_like(t: Translator, array: object, out: object, padding_mode: object) -> object:
+def load_like(
+    t: Translator,
+    array: object,
+    out: object,
+    padding_mode: object,
+    latency: object = None,
+    allow_tma: object = None,
+) -> object:
     own = _own_tile(t, out, "load_like")
     if isinstance(array, OwnedTileValue):
         if array.tile_shape != own.tile_shape:
             raise t.wrong_value(
                 f"tiles of {array.name} have shape {array.tile_shape}, those of {own.name} {own.tile_shape}"
             )
-        return load_own(t, array)
+        return load_own(t, array, latency, allow_tma)
     tensor = tensor_argument(t, array, "load_like")
     if tensor.rank != own.tensor.rank:
         raise t.wrong_value(f"{tensor.name} has rank {tensor.rank}, {own.name} has rank {own.tensor.rank}")
     view = tile_view(t, tensor, own.tile_shape, "C", padding_option(t, tensor, padding_mode))
-    return load_tile(t, tensor, view, own.index)
+    return load_tile(t, tensor, view, own.index, latency=latency, allow_tma=allow_tma)
 
 
 @implements(language.OwnedTile.load)
-def load_own(t: Translator, self: object) -> object:
+def load_own(t: Translator, self: object, latency: object, allow_tma: object) -> object:
     own = _own_tile(t, self, "load")
-    return load_tile(t, own.tensor, tile_view(t, own.tensor, own.tile_shape, "C", "zero"), own.index)
+    view = tile_view(t, own.tensor, own.tile_shape, "C", "zero")
+    return load_tile(t, own.tensor, view, own.index, latency=latency, allow_tma=allow_tma)
 
 
 @implements(language.OwnedTile.store)
-def store_own(t: Translator, self: object, tile: object) -> object:
+def store_own(t: Translator, self: object, tile: object, latency: object, allow_tma: object) -> object:
     own = _own_tile(t, self, "store")
     value = stored_value(t, tile, own.tensor.dtype, own.name, own.tile_shape)
-    store_tile(t, own.tensor, tile_view(t, own.tensor, own.tile_shape, "C", "zero"), own.index, value)
+    view = tile_view(t, own.tensor, own.tile_shape, "C", "zero")
+    store_tile(t, own.tensor, view, own.index, value, latency=latency, allow_tma=allow_tma)
     return None
 
 
