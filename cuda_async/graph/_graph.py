@@ -155,7 +155,8 @@ class CudaGraph(Generic[T]):
         names = ", ".join(dict.fromkeys(n.name for n in all_nodes(self._nodes) if isinstance(n, KernelNode)))
         name = f"graph of {count} node{'' if count == 1 else 's'}{f' ({names})' if names else ''}"
         self._outdated = False
-        handle = self._device.driver.graph_create(self._nodes, self._stream._handle)
+        stream = self._stream if not self._stream._closed else self._device._exchange_stream()
+        handle = self._device.driver.graph_create(self._nodes, stream._handle)
         self._executable = _Executable(self._device, handle, self._contents, name)
 
     # -- facts
@@ -422,7 +423,11 @@ class CudaGraph(Generic[T]):
             self._end()
 
     def _end(self) -> None:
-        self._closed = True
+        with self._turn:
+            self._closed = True
+            self._let_go()
+
+    def _let_go(self) -> None:
         self._executable = None
         self._nodes = []
         self._uses = {}

@@ -376,3 +376,29 @@ async def test_calls_from_many_tasks_do_not_mix(device, kernels, count):
             group.start_soon(call, i)
     for i, result in results.items():
         assert (result == 101.0 * i).all()
+
+
+async def test_graph_outlives_its_stream(device, kernels):
+    x = await ca.ones(8)
+    async with device.create_stream() as stream:
+        graph = await kernels.scaled(x, 2.0, 0.0).graph_on(stream)
+    assert (await graph.launch().to_host())[0] == 2.0
+    graph.nodes[0].set_arguments({3: 3.0})
+    graph._outdated = True
+    assert (await graph.launch().to_host())[0] == 3.0
+
+
+async def test_many_launches_of_several_graphs_from_many_tasks(device, kernels):
+    """On all streams of the pool, over one tensor that each of them reads and writes."""
+    x = await ca.zeros(64)
+    graphs = [await kernels.scale(x, 1.0, float(i + 1)).graph() for i in range(3)]
+
+    async def launch(graph):
+        for _ in range(10):
+            await graph.launch()
+
+    async with anyio.create_task_group() as group:
+        for graph in graphs:
+            for _ in range(3):
+                group.start_soon(launch, graph)
+    assert (await x.to_host()).tolist() == [3.0 * 10 * (1 + 2 + 3)] * 64
