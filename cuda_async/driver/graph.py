@@ -9,7 +9,7 @@ Nodes are plain data. Their fields may be changed afterwards; `Driver.graph_upda
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NewType
 
@@ -44,7 +44,7 @@ GraphHandle = NewType("GraphHandle", int)
 class Node:
     """One step of a graph; runs once everything in `dependencies` is done."""
 
-    dependencies: tuple[Node, ...] = ()
+    dependencies: tuple[Node, ...] = field(default=(), repr=False)
 
 
 @dataclass(eq=False, kw_only=True, slots=True)

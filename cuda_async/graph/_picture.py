@@ -99,13 +99,16 @@ def _draw(nodes: Sequence[Node]) -> _Box:
     """Nodes in layers, with their edges."""
     boxes = {node: _draw_node(node) for node in nodes}
     level: dict[Node, int] = {}
+    rows: list[list[Node]] = []
     for node in nodes:
         level[node] = 1 + max((level[d] for d in node.dependencies), default=-1)
+        if level[node] == len(rows):
+            rows.append([])
+        rows[level[node]].append(node)
     centre: dict[Node, float] = {}
     top: dict[Node, float] = {}
     y = 0.0
-    for depth in range(max(level.values(), default=-1) + 1):
-        row = [node for node in nodes if level[node] == depth]
+    for row in rows:
         wanted = {node: _mean([centre[d] for d in node.dependencies]) for node in row}
         row.sort(key=lambda node: wanted[node])
         left = 0.0
