@@ -273,8 +273,10 @@ def sum_of(counted: Sequence[tuple[Term, int]]) -> Term:
 
 
 def encoded(terms: Sequence[Term]) -> tuple[Encoded, ...]:
-    """Terms as nested tuples: ("sum", constant, (count, atom), ...), with atoms
-    ("argument", position), ("grid", axis), ("product", *atoms), ("floordiv" or "cdiv", term, term), ("min" or "max", *terms).
+    """Terms as nested tuples: ("sum", constant, (count, atom), ...).
+
+    Atoms are ("argument", position), ("grid", axis), ("product", *atoms), ("floordiv", term, term), ("cdiv", term, term),
+    ("min", *terms) and ("max", *terms).
 
     Raises:
         TypeError: something in it is known in the kernel only.

@@ -32,7 +32,7 @@ class TileIndex:
         kernel_only()
 
     def at(self, *numbers: Scalar) -> TileIndex:
-        """The tile at `numbers` along the axes that are not walked, 0 in the map shape: this block owns all of those."""
+        """The tile at `numbers` along the axes that are not walked, 0 in the map shape: the block owns all of them."""
         kernel_only()
 
 
