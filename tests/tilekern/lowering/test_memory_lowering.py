@@ -129,8 +129,8 @@ COVERING = {("f32", "sm_90"), ("bool", "sm_80"), ("bf16", "sm_120"), ("f8e4m3fn"
         if has(a, d)
     ],
 )
-def test_every_access_assembles(dtype, arch, disassemble):
-    assert tileir.assemble(bytecode_of_accesses(dtype), arch).cubin
+def test_every_access_assembles(dtype, arch, assembles):
+    assembles(bytecode_of_accesses(dtype), arch)
 
 
 COVERING_ATOMICS = {("i32", "sm_80"), ("f32", "sm_90"), ("u64", "sm_120"), ("bf16", "sm_100")}
@@ -144,8 +144,8 @@ COVERING_ATOMICS = {("i32", "sm_80"), ("f32", "sm_90"), ("u64", "sm_120"), ("bf1
         if (d.short, a) != ("bf16", "sm_80")
     ],
 )
-def test_every_atomic_assembles(dtype, arch, disassemble):
-    assert tileir.assemble(bytecode_of_atomics(dtype), arch).cubin
+def test_every_atomic_assembles(dtype, arch, assembles):
+    assembles(bytecode_of_atomics(dtype), arch)
 
 
 def test_bfloat16_addition_is_refused_where_there_is_none(disassemble):

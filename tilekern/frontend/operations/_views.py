@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from ... import language
 from ..._terms import Term, argument, constant, encoded
-from ...dtypes import int32, int64
+from ...dtypes import DType, int32, int64
 from ...ir import (
     AssertOp,
     AssumeBoundedOp,
+    AssumeDivByOp,
     AtomicReduceOp,
     MakeTensorOp,
     OffsetOp,
@@ -180,10 +181,7 @@ def slice_(t: Translator, self: object, axis: object, start: object, stop: objec
     shape = [*tensor.shape]
     if isinstance(extent, Value):
         extent = cast(t, extent, dtype)
-        op = AssumeBoundedOp(source=extent, lower=0, upper=None, result=Value(extent.type))
-        shape[along] = t.add(op).result
-    else:
-        shape[along] = extent
+    shape[along] = _not_negative(t, extent)
     strides = [*tensor.strides]
     if wide:
         shape = [cast(t, v, dtype) if isinstance(v, Value) else v for v in shape]
@@ -317,27 +315,46 @@ def choose_tensor(t: Translator, tensors: tuple[TensorValue, ...], index: Value)
     def choose(values: list[Value | int]) -> Value | int:
         if all(isinstance(value, int) and value == values[0] for value in values):
             return values[0]
-        made = [
-            t.constant(value, dtype)
-            if isinstance(value, int)
-            else value
-            if is_pointer(value)
-            else cast(t, value, dtype)
-            for value in values
-        ]
+        made = [_as_choice(t, value, dtype) for value in values]
         result = made[0]
         for condition, value in zip(chosen, made[1:], strict=True):
             assert isinstance(condition, Value)
             op = SelectOp(condition=condition, if_true=value, if_false=result, result=Value(value.type))
             result = t.add(op).result
-        return result
+        divisor = min(_known_divisor(t, value) for value in values)
+        if divisor == 1:
+            return result
+        return t.add(AssumeDivByOp(source=result, divisor=divisor, result=Value(result.type))).result
 
     base = choose([tensor.base for tensor in tensors])
     assert isinstance(base, Value)
-    shape = [choose([tensor.shape[axis] for tensor in tensors]) for axis in range(first.rank)]
+    shape = [
+        _not_negative(t, choose([tensor.shape[axis] for tensor in tensors])) for axis in range(first.rank)
+    ]
     strides = [choose([tensor.strides[axis] for tensor in tensors]) for axis in range(first.rank)]
     writable = all(tensor.writable for tensor in tensors)
     return _tensor(t, name, base, shape, strides, writable, (None,) * first.rank)
+
+
+def _as_choice(t: Translator, value: Value | int, dtype: DType) -> Value:
+    if isinstance(value, int):
+        return t.constant(value, dtype)
+    return value if is_pointer(value) else cast(t, value, dtype)
+
+
+def _known_divisor(t: Translator, value: Value | int) -> int:
+    """A power of two, at most 16, that a number or parameter is known to be a multiple of."""
+    if isinstance(value, int):
+        return min(16, value & -value) if value else 16
+    maker = next((op for op in t.body.ops if value in op.results), None)
+    return maker.divisor if isinstance(maker, AssumeDivByOp) else 1
+
+
+def _not_negative(t: Translator, extent: Value | int) -> Value | int:
+    if isinstance(extent, int):
+        return extent
+    op = AssumeBoundedOp(source=extent, lower=0, upper=None, result=Value(extent.type))
+    return t.add(op).result
 
 
 # ------------------------------------------------------------------ behind a pointer
