@@ -89,7 +89,7 @@ class Isolated:
         try:
             answer = self._receive(self._timeout_s)
         except TimeoutError:
-            self._stop()
+            self._stop(grace_s=0)
             return Outcome("timeout", None, f"not done after {self._timeout_s:g} s, and killed")
         if answer is None:
             code = self._stop()
@@ -119,7 +119,7 @@ class Isolated:
         try:
             answer = self._receive(_START_S)
         except TimeoutError:
-            self._stop()
+            self._stop(grace_s=0)
             raise TilekernError(
                 f"the process that runs candidates did not start within {_START_S:g} s"
             ) from None
@@ -151,13 +151,14 @@ class Isolated:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _stop(self) -> int | None:
+    def _stop(self, grace_s: float = 5.0) -> int | None:
+        """End the process: by itself if it does so in time, else by force; its exit code."""
         process, self._process = self._process, None
         if process is None:
             return None
         os.close(self._to)
         try:
-            process.wait(1.0)
+            process.wait(grace_s)
         except subprocess.TimeoutExpired:
             try:
                 os.killpg(process.pid, signal.SIGKILL)
