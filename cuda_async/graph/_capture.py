@@ -55,17 +55,19 @@ class Capture(DeviceOp[CudaGraph[T]]):
         recorder = Recorder(ctx.stream if ctx.stream._recorder is not None else stream)
         execution.frames.append(_CaptureFrame(execution, recorder, self._inputs))
         execution.ctx = recorder.root.context
+        execution.host_pending = True
         return self._captured
 
 
 class _CaptureFrame:
     """Waits for the recorded output, then for the driver's graph."""
 
-    __slots__ = ("ctx", "enqueued", "graph", "inputs", "recorder")
+    __slots__ = ("ctx", "enqueued", "graph", "host_pending", "inputs", "recorder")
 
     def __init__(self, execution: Execution, recorder: Recorder, inputs: dict[str, Tensor]) -> None:
         self.ctx = execution.ctx
         self.enqueued = execution.enqueued
+        self.host_pending = execution.host_pending
         self.recorder = recorder
         self.inputs = inputs
         self.graph: CudaGraph[Any] | None = None
@@ -75,6 +77,7 @@ class _CaptureFrame:
         if graph is None:
             execution.ctx = self.ctx
             execution.enqueued = self.enqueued  # nothing was: there is nothing to wait for
+            execution.host_pending = self.host_pending
             graph = self.graph = CudaGraph._of(self.recorder, value, {**self.recorder.inputs, **self.inputs})
             execution.frames.append(self)
             execution.block = _WorkerBlock(graph._instantiate)

@@ -23,12 +23,14 @@ package use `Stream._handle` and never begin one.
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ..driver.graph import ForeignNode, GraphHandle, Node
 from ..errors import CaptureError
 from ..ops import ExecutionContext
-from ..scheduling import Stream
+from ..ops._turns import MAX_ENQUEUEING_S
+from ..scheduling import Stream, checkpoint, run_in_worker
 from ._driver import RecordingDriver
 from ._memory import GraphBuffer, GraphMemory, GraphState
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from ..driver import ArgumentBlock, Driver, FunctionHandle, StreamHandle
     from ..memory import Buffer
+    from ..ops._execution import Execution
     from ..scheduling import Device, Submission
     from ..scheduling._recorder import Recorder as RecorderProtocol
 
@@ -208,6 +211,27 @@ class Lane:
             self._append(ForeignNode(captured=captured))
 
 
+class _Pause:
+    """A recording that took a while lets the loop's other tasks run. Nothing is open meanwhile."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def begin(self, wake: Callable[[], None]) -> Callable[[], None]:
+        run_in_worker(wake)
+        return lambda: None
+
+    def run_blocking(self) -> None:
+        """Nobody to let run."""
+
+    async def wait(self) -> None:
+        await checkpoint()
+
+    def raise_error(self) -> None:
+        """Called when the recording goes on."""
+        self._recorder.went_on_s = time.perf_counter()
+
+
 class _Users:
     """Who used a piece of memory last, in the recording."""
 
@@ -226,6 +250,7 @@ class Recorder:
         uses: what each node reads and writes besides memory of this graph.
         captured: other libraries' work. inputs: tensors by name.
         children: graphs that are part of this one.
+        went_on_s: when the recording began, or went on after a pause.
     """
 
     def __init__(self, home: Stream) -> None:
@@ -249,6 +274,7 @@ class Recorder:
         self._names: dict[FunctionHandle, str] = {}
         self._lanes: list[Lane] = []
         self._branches = 0
+        self.went_on_s = time.perf_counter()
         self.root = self._lane(self.nodes)
 
     def _lane(self, body: list[Node], outer: Lane | None = None) -> Lane:
@@ -324,6 +350,17 @@ class Recorder:
         if name is None:
             name = self._names[function] = self.device.driver.function_info(function).name
         return name
+
+    def pause(self, execution: Execution, frame: Any, value: Any) -> bool:
+        """Stop where the recording has held the loop for long enough."""
+        if time.perf_counter() - self.went_on_s < MAX_ENQUEUEING_S:
+            return False
+        for lane in self._lanes:
+            lane.end_foreign()
+        execution.frames.append(frame)
+        execution.value = value
+        execution.block = _Pause(self)
+        return True
 
     # -- branches and bodies
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ..errors import CaptureError
@@ -92,7 +93,10 @@ class Scope:
             )
         if not isinstance(op, DeviceOp):
             raise TypeError(f"record() takes a DeviceOp, got {type(op).__name__}")
-        return Execution(op._take(), stream=self._recorder.root.stream)
+        execution = Execution(op._take(), stream=self._recorder.root.stream)
+        execution.host_pending = True  # in a recording: stop now and then
+        self._recorder.went_on_s = time.perf_counter()
+        return execution
 
     def _undo(self, execution: Execution, mark: Any) -> None:  # what mark() gave
         execution.abandon()

@@ -235,7 +235,8 @@ class Execution:
         value: the value a frame produced, and the result in the end.
         block: what stopped it, or None.
         enqueued: device work was enqueued, so completion has to be waited for.
-        host_pending: host arrays were handed out whose copy may still run.
+        host_pending: host arrays were handed out whose copy may still run; in a recording, where there are none, that
+            callbacks are a place to stop at.
         owner: the gate of the shared operation that this is the run of, if any.
         sources: submissions of shared operations that were used, whose errors are this execution's too.
         cancelled: enqueue nothing further (checked between two stops).
@@ -413,6 +414,9 @@ class Execution:
 
     def wait_for_host_data(self, frame: Any, value: Any) -> bool:
         """True when `value` holds host data in flight: `frame` will get it again once it has arrived."""
+        recorder = self.ctx.stream._recorder
+        if recorder is not None:
+            return recorder.pause(self, frame, value)
         if not holds_arrays(value):
             return False
         submission = self.submit()

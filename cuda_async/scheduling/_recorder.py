@@ -50,6 +50,11 @@ class Recorder(Protocol):
         """The execution context for operations on `stream`."""
         ...
 
+    # Any: an execution and its parts, which this layer does not know
+    def pause(self, execution: Any, frame: Any, value: Any) -> bool:
+        """True when the execution has to stop and let others run; `frame` gets `value` again then."""
+        ...
+
     def fork(self, stream: Stream) -> Stream:
         """A new branch behind what `stream` holds."""
         ...

@@ -393,3 +393,28 @@ async def test_capture_on_every_loop_keeps_the_loop_live(device, kernels):
         await kernels.scale(x, 1.0, 1.0).graph()
         group.cancel_scope.cancel()
     assert ticks > 1
+
+
+async def test_long_recording_lets_other_tasks_run(device):
+    """It stops between steps, several times; the graph is the same."""
+    x = await ca.zeros(8)
+    turns = 0
+    recorded = []
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    op = ca.fill(x, 0.0)
+    for i in range(3000):
+        op = op.then(lambda t, i=i: ca.fill(t, float(i)))
+    async with anyio.create_task_group() as group:
+        group.start_soon(count_turns)
+        await anyio.lowlevel.checkpoint()
+        before = turns
+        graph = await op.inspect(lambda _: recorded.append(turns - before)).graph()
+        group.cancel_scope.cancel()
+    assert recorded[0] > 3
+    assert [node.depends_on for node in graph.nodes] == [(), *((i,) for i in range(3000))]
