@@ -13,6 +13,7 @@ from ._calls import call
 from ._comparisons import compare_any
 from ._comprehensions import dict_comprehension, list_comprehension
 from ._iteration import items_of
+from ._methods import language_class
 from ._operators import binary, truth, unary
 from ._records import NOT_THERE, call_method, holds_tiles
 from ._static_eval import static_eval
@@ -257,6 +258,8 @@ def _joined_string(t: Translator, frame: Frame, node: ast.JoinedStr) -> object:
             raise t.wrong_type("the format of a value is known at compile time")
         if isinstance(value, FormattedText):
             parts.extend(value.parts)
+        elif language_class(value) is not None:
+            raise t.wrong_type(f"an f-string shows tiles and numbers, got {describe(value)}")
         elif is_tile(value):
             if part.conversion != -1:
                 raise t.wrong_type("a tile in an f-string takes no !r, !s or !a")

@@ -272,7 +272,7 @@ def describe(value: object) -> str:
         of = pointee(value).name.rstrip("_")
         return f"a tile of shape {shape} of pointers to {of}" if shape else f"a pointer to {of}"
     if isinstance(value, TensorValue):
-        return f"tensor {value.name}"
+        return f"a tensor made of {value.name}" if value.is_derived else f"tensor {value.name}"
     if isinstance(value, TiledViewValue):
         return f"a tiled view of {value.name}"
     if isinstance(value, RawMemoryValue):

@@ -223,3 +223,26 @@ def odd(x: tk.Pointer[3]):
 def test_pointers_are_to_element_types():
     with pytest.raises(tk.KernelArgumentError, match=r"annotated tk.Pointer\[3\]; give it an element type"):
         odd.ir(tk.meta((16,), "f4"))
+
+
+def pointer_in_a_text(x: tk.Pointer):
+    print(f"at {x}")
+
+
+def pointer_for_a_tensor(x: tk.Pointer):
+    tk.store(x, 0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (pointer_in_a_text, "an f-string shows tiles and numbers, got a pointer to float32"),
+        (
+            pointer_for_a_tensor,
+            r"got a pointer to float32; use the pointer's own load and store, or tk.make_ten",
+        ),
+    ],
+)
+def test_pointers_are_no_tiles_and_no_tensors(body, message):
+    with pytest.raises(tk.KernelTypeError, match=message):
+        tk.kernel(body).ir(F.mut())

@@ -380,3 +380,17 @@ def test_promised_elements_of_a_loop_without_turns_are_not_looked_at(host):
     pick(ca.mut(out), x, 0, 9).grid(1).sync()
     with pytest.raises(tk.KernelIndexError):
         pick(ca.mut(out), x, 1, 9).grid(1).sync()
+
+
+def test_a_slice_made_in_a_branch_ends_with_it():
+    @tk.kernel
+    def kernel(out, x, n: int):
+        y = x
+        if n > 3:
+            y = x.slice(0, 1, 3)
+        tk.store(out, 0, tk.load(y, 0, 4))
+
+    with pytest.raises(
+        tk.KernelNameError, match="'y' is a tensor made of x or tensor x, depending on a run-time"
+    ):
+        kernel.ir(F.mut(), F, 3)

@@ -8,7 +8,7 @@ from ...dtypes import DType, bool_
 from ...ir import ATOMIC_ORDERINGS, LOAD_ORDERINGS, STORE_ORDERINGS, Value
 from ...language import MemoryOrder, MemoryScope, PaddingMode
 from .._promotion import as_tile, broadcast_shape, broadcast_to, cast, common_dtype, loose_dtype, meet
-from .._values import Loose, OwnedTileValue, TensorValue, describe, is_loose, is_tile, tile_type
+from .._values import Loose, OwnedTileValue, TensorValue, describe, is_loose, is_pointer, is_tile, tile_type
 
 if TYPE_CHECKING:
     from .._translator import Translator
@@ -37,7 +37,12 @@ def tensor_argument(t: Translator, array: object, name: str) -> TensorValue:
             f"and {array.name}.store(tile)"
         )
     if not isinstance(array, TensorValue):
-        raise t.wrong_type(f"{name} takes a tensor parameter, got {describe(array)}")
+        hint = (
+            "; use the pointer's own load and store, or tk.make_tensor(pointer, shape)"
+            if is_pointer(array)
+            else ""
+        )
+        raise t.wrong_type(f"{name} takes a tensor parameter, got {describe(array)}{hint}")
     return array
 
 
