@@ -9,9 +9,13 @@ import cuda_async as ca
 import tilekern as tk
 from tilekern.bench import Comparison, MeasureOptions, Timing, compare, measure
 from tilekern.bench._timing import median_interval
-from tilekern.kernels import add
 
 QUICK = MeasureOptions(warm_up_ms=0, measure_ms=2, min_runs=4, max_runs=20)
+
+
+@tk.kernel
+def add(out: tk.Tile1D, x: tk.Tensor1D, y: tk.Tensor1D):
+    out.store(tk.load_like(x, out) + tk.load_like(y, out))
 
 
 def bound(device, tile, n=4096):

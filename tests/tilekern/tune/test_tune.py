@@ -176,7 +176,9 @@ def test_main_program_is_imported_from_its_file(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
         "import cuda_async as ca, tilekern as tk\n"
-        "from tilekern.kernels import add\n"
+        "@tk.kernel\n"
+        "def add(out: tk.Tile1D, x: tk.Tensor1D, y: tk.Tensor1D):\n"
+        "    out.store(tk.load_like(x, out) + tk.load_like(y, out))\n"
         "def make(config):\n"
         "    x, out = ca.ones((512,)).sync(), ca.zeros((512,)).sync()\n"
         "    return add.bind(out.partition(config['tile']), x, x, device=ca.current_device()).launch\n"

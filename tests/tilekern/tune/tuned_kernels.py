@@ -6,9 +6,14 @@ import threading
 import numpy as np
 
 import cuda_async as ca
-from tilekern.kernels import add
+import tilekern as tk
 
 N = 2048
+
+
+@tk.kernel
+def add(out: tk.Tile1D, x: tk.Tensor1D, y: tk.Tensor1D):
+    out.store(tk.load_like(x, out) + tk.load_like(y, out))
 
 
 def make(config):
