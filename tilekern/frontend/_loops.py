@@ -321,7 +321,8 @@ class _Count:
             for part in (items.start, items.stop, items.step)
         ]
         self._start, stop, self._step = parts
-        self._turns = not ((isinstance(self._step, int) and self._step > 0) or isinstance(items, WalkValue))
+        known = self._step > 0 if isinstance(self._step, int) else self._step in t.positive
+        self._turns = not (known or isinstance(items, WalkValue))
         if self._turns:
             divisor = self._step if isinstance(self._step, int) else self._nonzero(items.step, self._step)
             turns = binary(t, "//", binary(t, "-", self._start, stop), divisor)

@@ -57,6 +57,7 @@ class Translator:
         effects: what it does to memory, as far as found.
         entry: position among the launch's flat arguments, by entry parameter.
         dimensions: the entry parameters that are dimensions of tensors.
+        positive: numbers that are known to be above 0.
         grid_limits: (axis, term): the launcher sees to it that the grid is not larger.
         memory: name of each parameter that is an address, and whether it was given for writing.
         body: the kernel's own block.
@@ -73,6 +74,7 @@ class Translator:
         self.memory: dict[Value, tuple[str, bool]] = {}
         self.body = body
         self.dimensions: set[Value] = set()
+        self.positive: set[Value] = set()
         self.grid_limits: list[tuple[int, Term]] = []
         self.depth = 0
         self.grid: tuple[int, int, int] | None = None

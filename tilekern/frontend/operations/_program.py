@@ -35,7 +35,9 @@ def num_blocks(t: Translator, axis: object) -> object:
     number = _grid_axis(t, axis)
     if t.grid is not None:
         return t.grid[number]
-    return t.add(NumBlocksOp(axis=number, result=Value(scalar(int32)))).result
+    count = t.add(NumBlocksOp(axis=number, result=Value(scalar(int32)))).result
+    t.positive.add(count)
+    return count
 
 
 def _grid_axis(t: Translator, axis: object) -> int:
