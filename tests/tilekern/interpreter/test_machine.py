@@ -52,8 +52,8 @@ def test_is_a_host_function():
 def test_every_sample_runs(text, host):
     """All operations run without an error; their values are tested where their meaning is."""
     made = function(text)
-    x = ca.zeros((64, 64), "f4").sync()
-    launch_ir(made, (2, 1, 1), ca.mut(x), 64, 64, 1.0)
+    x, words = ca.zeros((64, 64), "f4").sync(), ca.zeros((64, 64), "i4").sync()
+    launch_ir(made, (2, 1, 1), ca.mut(x), 64, 64, 1.0, ca.mut(words))
 
 
 # ------------------------------------------------------------------ steps
