@@ -1,19 +1,133 @@
-"""Elementwise kernels. Each block computes its own tile of the output."""
+"""Elementwise functions."""
 
 from __future__ import annotations
 
-import tilekern as tk
+from typing import TYPE_CHECKING, Literal
 
-__all__ = ["add", "saxpy"]
+from . import raw
+from ._operands import (
+    FLOATS,
+    Operand,
+    check_dtype,
+    check_shape,
+    key_of,
+    output,
+    power_of_two,
+    rows_of,
+    vector_tile,
+    with_tensors,
+)
+
+if TYPE_CHECKING:
+    from cuda_async import DeviceOp, Tensor
+
+    from ..jit import Kernel
+
+__all__ = ["add", "dropout", "gelu", "mul", "silu_mul"]
 
 
-@tk.kernel
-def add(out: tk.Tile1D, x: tk.Tensor1D, y: tk.Tensor1D) -> None:
-    """out = x + y, of tensors of one length."""
-    out.store(tk.load_like(x, out) + tk.load_like(y, out))
+def add(x: Operand, y: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
+    """x + y, of tensors of one shape and element type; contiguous.
+
+    Args:
+        out: where the result goes; new memory if not given.
+    Raises:
+        ValueError: shapes differ. TypeError: an element type other than float16, bfloat16 and float32.
+    """
+    return with_tensors(lambda x, y: _both("add", raw.add, x, y, out), x, y)
 
 
-@tk.kernel
-def saxpy(y: tk.Tile1D, a: float, x: tk.Tensor1D) -> None:
-    """y = a * x + y, in place; `a` is rounded to the type of the tensors."""
-    y.store(a * tk.load_like(x, y) + y.load())
+def mul(x: Operand, y: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
+    """x * y, element by element; see `add`."""
+    return with_tensors(lambda x, y: _both("mul", raw.mul, x, y, out), x, y)
+
+
+def _both(name: str, kernel: Kernel, x: Tensor, y: Tensor, out: Tensor | None) -> DeviceOp[Tensor]:
+    check_dtype(name, FLOATS, x=x)
+    check_dtype(name, (x.dtype.name,), y=y)
+    check_shape(name, x.shape, y=y)
+    place = output(name, out, x.shape, x.dtype).reshape(-1).partition(vector_tile(x.size))
+    return _shaped(kernel(place, x.reshape(-1), y.reshape(-1)).first().unpartition(), x.shape)
+
+
+def _shaped(op: DeviceOp[Tensor], shape: tuple[int, ...]) -> DeviceOp[Tensor]:
+    return op if len(shape) == 1 else op.reshape(shape)
+
+
+def gelu(
+    x: Operand, *, approximate: Literal["none", "tanh"] = "none", out: Tensor | None = None
+) -> DeviceOp[Tensor]:
+    """x times the share of a normal distribution that lies below x, element by element; contiguous.
+
+    Args:
+        approximate: "tanh" is the usual approximation of it; "none" is right to within 2e-7 of |x|.
+        out: where the result goes; new memory if not given.
+    """
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f'gelu: approximate is "none" or "tanh", got {approximate!r}')
+    function = "gelu" if approximate == "none" else "gelu_tanh"
+
+    def launch(x: Tensor) -> DeviceOp[Tensor]:
+        check_dtype("gelu", FLOATS, x=x)
+        place = output("gelu", out, x.shape, x.dtype).reshape(-1).partition(vector_tile(x.size))
+        return _shaped(raw.activation(place, x.reshape(-1), function).first().unpartition(), x.shape)
+
+    return with_tensors(launch, x)
+
+
+def silu_mul(gate: Operand, up: Operand | None = None, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
+    """gate / (1 + exp(-gate)) * up: the middle of a gated feed-forward layer.
+
+    Args:
+        gate, up: (..., columns), of one shape and element type; rows may have gaps between them. Without `up`, `gate`
+            is (..., 2 * columns) and holds both, as one matrix product for the two makes them.
+        out: where the result goes; new memory if not given.
+    """
+
+    def launch(gate: Tensor, up: Tensor | None) -> DeviceOp[Tensor]:
+        check_dtype("silu_mul", FLOATS, gate=gate, up=up)
+        rows = rows_of(gate)
+        if up is None:
+            if gate.shape[-1] % 2:
+                raise ValueError(
+                    f"silu_mul: gate {gate.shape} has an odd number of columns; it holds two halves"
+                )
+            half = gate.shape[-1] // 2
+            rows, others = rows[:, :half], rows[:, half:]
+        else:
+            check_shape("silu_mul", gate.shape, up=up)
+            check_dtype("silu_mul", (gate.dtype.name,), up=up)
+            others = rows_of(up)
+        count, columns = rows.shape
+        width = min(1024, power_of_two(columns))
+        tile = (min(max(1, 1024 // width), power_of_two(count)), width)
+        shape = (*gate.shape[:-1], columns)
+        place = output("silu_mul", out, shape, gate.dtype).reshape(count, columns).partition(tile)
+        op = raw.silu_mul(place, rows, others).first().unpartition()
+        return op if len(shape) == 2 else op.reshape(shape)
+
+    return with_tensors(launch, gate, up)
+
+
+def dropout(x: Operand, share: float, seed: int, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
+    """x with each element made 0 with the chance `share`, the others divided by 1 - share; contiguous.
+
+    Which elements is decided by the seed and the element's place alone: the same call on the gradient is the
+    way back. Philox 4x32-10, the numbers of `tk.rand(x.shape, seed=seed)`; those below `share` are dropped.
+
+    Args:
+        share: from 0 to below 1. seed: from 0 to 2**64 - 1.
+        out: where the result goes; new memory if not given.
+    """
+    if not 0.0 <= share < 1.0:
+        raise ValueError(f"dropout: share is a number from 0 to below 1, got {share!r}")
+    k0, k1 = key_of("dropout", seed)
+
+    def launch(x: Tensor) -> DeviceOp[Tensor]:
+        check_dtype("dropout", FLOATS, x=x)
+        tile = max(4, vector_tile(x.size))  # Philox makes four numbers at once
+        place = output("dropout", out, x.shape, x.dtype).reshape(-1).partition(tile)
+        op = raw.dropout(place, x.reshape(-1), float(share), k0, k1).first().unpartition()
+        return _shaped(op, x.shape)
+
+    return with_tensors(launch, x)

@@ -2,22 +2,194 @@
 
 from __future__ import annotations
 
-import tilekern as tk
+from typing import TYPE_CHECKING
 
-__all__ = ["matmul"]
+import cuda_async as ca
+
+from . import raw
+from ._operands import (
+    FLOATS,
+    Operand,
+    check_dtype,
+    check_shape,
+    floor_power_of_two,
+    output,
+    power_of_two,
+    rows_of,
+    shape_error,
+    tuned,
+    with_tensors,
+)
+from ._plans import ProductPlan, multiprocessors, product_plan
+from .raw._activations import ACTIVATIONS
+
+if TYPE_CHECKING:
+    from cuda_async import DeviceOp, Tensor
+
+__all__ = ["batched_matmul", "linear", "matmul", "matvec"]
+
+FEW_ROWS = 4
+"""Up to so many rows a product is bound by reading the other factor, and done without tensor cores."""
 
 
-@tk.kernel
-def matmul(c: tk.Tile2D, a: tk.Tensor2D, b: tk.Tensor2D, block_k: tk.Constant[int]) -> None:
-    """c = a @ b, a tile of c for each block, summed in float32 (float64 for float64) over tiles of `block_k`.
+def matmul(
+    a: Operand,
+    b: Operand,
+    *,
+    bias: Operand | None = None,
+    activation: str = "none",
+    residual: Operand | None = None,
+    splits: int | None = None,
+    persistent: bool = False,
+    tf32: bool = False,
+    out: Tensor | None = None,
+) -> DeviceOp[Tensor]:
+    """activation(a @ b + bias) + residual, summed in float32 and rounded once.
 
-    For bfloat16 on H100: tiles of c of 256 x 256, block_k 64, num_ctas=2, num_worker_warps=8.
+    Args:
+        a: (m, k). b: (k, n), of the same type. Either may be a transposed view, such as `weight.T`.
+        bias: (n,). residual: (m, n). Any float type.
+        activation: "none", "relu", "gelu", "gelu_tanh" or "silu".
+        splits: parts that k is cut into, computed side by side in float32 and then added in order; chosen if left out.
+        persistent: a fixed number of blocks walks the tiles of the result, instead of a block for each.
+        tf32: float32 factors are rounded to tfloat32, which tensor cores multiply.
+        out: where the result goes; new memory if not given.
+    Raises:
+        ValueError: shapes that do not go together, an unknown activation. TypeError: an element type.
     """
-    rows, columns = c.shape
-    i, j = c.index
-    acc = tk.zeros(c.shape, tk.float64 if a.dtype is tk.float64 else tk.float32)
-    for k in range(tk.num_tiles(a, 1, (rows, block_k))):
-        left = tk.load(a, (i, k), (rows, block_k))
-        right = tk.load(b, (k, j), (block_k, columns))
-        acc = tk.mma(left, right, acc)
-    c.store(acc.astype(c.dtype))
+    _check_activation("matmul", activation)
+    if splits is not None and (type(splits) is not int or splits < 1):
+        raise ValueError(f"matmul: splits is a whole number from 1 on, got {splits!r}")
+    if persistent and splits not in (None, 1):
+        raise ValueError("matmul: persistent walks whole tiles; splits is for few tiles")
+
+    def launch(a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None) -> DeviceOp[Tensor]:
+        check_dtype("matmul", FLOATS, a=a, bias=bias, residual=residual)
+        check_dtype("matmul", (a.dtype.name,), b=b)
+        if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+            raise shape_error("matmul", a=a, b=b)
+        (m, k), n = a.shape, b.shape[1]
+        check_shape("matmul", (n,), bias=bias)
+        check_shape("matmul", (m, n), residual=residual)
+        plan = product_plan(a, m, n, k)
+        place = output("matmul", out, (m, n), a.dtype)
+        parts = 1 if persistent else splits or _splits(plan, m, n, k, multiprocessors(a))
+        hints = {"num_ctas": plan.num_ctas, "num_worker_warps": plan.num_worker_warps}
+        tiles = place.partition((plan.rows, plan.columns))
+        if parts > 1:
+            shares = ca.empty((parts, m, n), "float32").partition((1, plan.rows, plan.columns))
+            made = tuned(raw.matmul_split_k, **hints)(shares, a, b, plan.depth, tf32)
+            summed = made.first().unpartition()
+            return raw.sum_splits(tiles, summed, bias, residual, activation).first().unpartition()
+        rest = (a, b, bias, residual, plan.depth, activation, tf32)
+        if persistent:
+            blocks = min(plan.tiles(m, n), multiprocessors(a) // (1 if plan.num_ctas is None else 2) or 1)
+            walk: object = (
+                tiles.map(lambda p: p.map((8, 8), blocks))
+                if isinstance(tiles, ca.DeviceOp)
+                else tiles.map((8, 8), blocks)
+            )
+            return tuned(raw.matmul_persistent, **hints)(walk, *rest).first().unpartition()
+        return tuned(raw.matmul_epilogue, **hints)(tiles, *rest).first().unpartition()
+
+    return with_tensors(launch, a, b, bias, residual)
+
+
+def _splits(plan: ProductPlan, m: int, n: int, k: int, enough: int) -> int:
+    """Parts of a product with too few tiles for the device; each keeps at least 16 steps."""
+    return max(1, min(enough // max(1, plan.tiles(m, n)), -(-k // plan.depth) // 16, 16))
+
+
+def _check_activation(name: str, activation: str) -> None:
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"{name}: activation is one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+
+
+def linear(
+    x: Operand,
+    weight: Operand,
+    bias: Operand | None = None,
+    *,
+    activation: str = "none",
+    residual: Operand | None = None,
+    tf32: bool = False,
+    out: Tensor | None = None,
+) -> DeviceOp[Tensor]:
+    """activation(x @ weight.T + bias) + residual: a layer with its weight as models store it.
+
+    With up to 4 rows of x, as when a model generates token by token, it is a matrix-vector product that reads the
+    weight once; else it is `matmul`.
+
+    Args:
+        x: (..., k). weight: (n, k), of the same type; contiguous. bias: (n,). residual: (..., n).
+        activation, tf32, out: as for `matmul`; the result is (..., n).
+    """
+    _check_activation("linear", activation)
+
+    def launch(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> DeviceOp[Tensor]:
+        check_dtype("linear", FLOATS, x=x, bias=bias, residual=residual)
+        check_dtype("linear", (x.dtype.name,), weight=weight)
+        if not x.ndim or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
+            raise shape_error("linear", x=x, weight=weight)
+        n, k = weight.shape
+        shape = (*x.shape[:-1], n)
+        check_shape("linear", (n,), bias=bias)
+        check_shape("linear", shape, residual=residual)
+        rows = rows_of(x)
+        m = rows.shape[0]
+        more = None if residual is None else rows_of(residual)
+        if m <= FEW_ROWS:
+            place = output("linear", out, shape, x.dtype).reshape(m, n)
+            depth = min(512, power_of_two(k))
+            # enough blocks for two on each multiprocessor, and no more than 4096 products at once in each
+            columns = floor_power_of_two(-(-n // (2 * multiprocessors(x))))
+            columns = max(1, min(columns, 8 // power_of_two(m), power_of_two(n)))
+            tiles = place.partition((power_of_two(m), columns))
+            op = raw.matvec(tiles, rows, weight, bias, more, depth, activation).first().unpartition()
+        else:
+            place_now = None if out is None else output("linear", out, shape, x.dtype).reshape(m, n)
+            assert not isinstance(place_now, ca.DeviceOp)
+            op = matmul(
+                rows, weight.T, bias=bias, activation=activation, residual=more, tf32=tf32, out=place_now
+            )
+        return op if len(shape) == 2 else op.reshape(shape)
+
+    return with_tensors(launch, x, weight, bias, residual)
+
+
+def matvec(
+    weight: Operand, x: Operand, *, bias: Operand | None = None, out: Tensor | None = None
+) -> DeviceOp[Tensor]:
+    """weight @ x + bias for a matrix (n, k) and a vector (k,): (n,). See `linear`."""
+
+    def launch(weight: Tensor, x: Tensor, bias: Tensor | None) -> DeviceOp[Tensor]:
+        if x.ndim != 1:
+            raise shape_error("matvec", weight=weight, x=x)
+        return linear(x, weight, bias, out=out)
+
+    return with_tensors(launch, weight, x, bias)
+
+
+def batched_matmul(
+    a: Operand, b: Operand, *, tf32: bool = False, out: Tensor | None = None
+) -> DeviceOp[Tensor]:
+    """a[i] @ b[i] for each i, summed in float32.
+
+    Args:
+        a: (batch, m, k). b: (batch, k, n), of the same type; any strides.
+        tf32, out: as for `matmul`; the result is (batch, m, n).
+    """
+
+    def launch(a: Tensor, b: Tensor) -> DeviceOp[Tensor]:
+        check_dtype("batched_matmul", FLOATS, a=a)
+        check_dtype("batched_matmul", (a.dtype.name,), b=b)
+        if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
+            raise shape_error("batched_matmul", a=a, b=b)
+        (count, m, k), n = a.shape, b.shape[2]
+        plan = product_plan(a, m * count, n, k)
+        rows = min(plan.rows, max(16, power_of_two(m)))
+        place = output("batched_matmul", out, (count, m, n), a.dtype).partition((1, rows, plan.columns))
+        kernel = tuned(raw.batched_matmul, num_ctas=plan.num_ctas, num_worker_warps=plan.num_worker_warps)
+        return kernel(place, a, b, plan.depth, tf32).first().unpartition()
+
+    return with_tensors(launch, a, b)

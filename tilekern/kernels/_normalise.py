@@ -1,29 +1,172 @@
-"""Kernels that normalise the rows of a matrix.
-
-A row is one tile: the partition's tile is (rows, columns) with `columns` at least the row's length. What
-lies past the edge is loaded as 0, so it must not count: softmax masks it, a mean divides by the true length.
-"""
+"""Functions of the rows of a tensor: softmax and normalisations. Rows run along the last axis."""
 
 from __future__ import annotations
 
-import tilekern as tk
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["rms_norm", "row_softmax"]
+from . import raw
+from ._operands import (
+    FLOATS,
+    LONGEST_ROW,
+    Operand,
+    check_dtype,
+    check_shape,
+    mutable,
+    output,
+    row_tile,
+    rows_of,
+    with_tensors,
+)
+
+if TYPE_CHECKING:
+    from cuda_async import DeviceOp, Tensor
+
+    from ..jit import Kernel
+
+__all__ = ["add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm", "softmax"]
+
+CHUNK = 4096
+"""Elements of a long row that are loaded at once."""
 
 
-@tk.kernel
-def row_softmax(out: tk.Tile2D, x: tk.Tensor2D) -> None:
-    """Each row of out = exp(row of x) / sum of that, computed in float32."""
-    t = tk.load_like(x, out, padding_mode=tk.PaddingMode.NEG_INF).astype(tk.float32)
-    e = tk.exp(t - tk.max(t, axis=1, keepdims=True))
-    out.store((e / tk.sum(e, axis=1, keepdims=True)).astype(out.dtype))
+def _by_rows(
+    name: str, kernel: Kernel, long: Kernel, x: Tensor, rest: tuple[Any, ...], out: Tensor | None
+) -> DeviceOp[Tensor]:
+    """`kernel(out, x, *rest)`, or for long rows `long(out, x, *rest, CHUNK)`; all take rows."""
+    rows, columns = rows_of(x).shape
+    place = output(name, out, x.shape, x.dtype).reshape(rows, columns)
+    if columns > LONGEST_ROW:
+        op: DeviceOp[Tensor] = long(mutable(place), rows_of(x), *rest, CHUNK).grid(rows).first()
+    else:
+        op = kernel(place.partition(row_tile(rows, columns)), rows_of(x), *rest).first().unpartition()
+    return op if x.ndim == 2 else op.reshape(x.shape)
 
 
-@tk.kernel
-def rms_norm(out: tk.Tile2D, x: tk.Tensor2D, weight: tk.Tensor1D, eps: float) -> None:
-    """Each row of out = row of x / sqrt(mean of its squares + eps) * weight, computed in float32."""
-    columns = out.shape[1]
-    t = tk.load_like(x, out).astype(tk.float32)
-    mean = tk.sum(t * t, axis=1, keepdims=True) / x.shape[1]
-    w = tk.load(weight, 0, columns).astype(tk.float32)
-    out.store((t * tk.rsqrt(mean + eps) * w).astype(out.dtype))
+def softmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
+    """exp(x) / sum of exp(x) along the last axis, computed in float32.
+
+    Args:
+        x: (..., columns).
+        out: where the result goes; new memory if not given.
+    """
+
+    def launch(x: Tensor) -> DeviceOp[Tensor]:
+        check_dtype("softmax", FLOATS, x=x)
+        return _by_rows("softmax", raw.row_softmax, raw.long_softmax, x, (), out)
+
+    return with_tensors(launch, x)
+
+
+def rms_norm(
+    x: Operand, weight: Operand, *, eps: float = 1e-5, out: Tensor | None = None
+) -> DeviceOp[Tensor]:
+    """x / sqrt(mean of x * x along the last axis + eps) * weight, computed in float32.
+
+    Args:
+        x: (..., columns). weight: (columns,), any float type.
+        out: where the result goes; new memory if not given.
+    """
+
+    def launch(x: Tensor, weight: Tensor) -> DeviceOp[Tensor]:
+        check_dtype("rms_norm", FLOATS, x=x, weight=weight)
+        check_shape("rms_norm", x.shape[-1:], weight=weight)
+        return _by_rows("rms_norm", raw.rms_norm, raw.long_rms_norm, x, (weight, float(eps)), out)
+
+    return with_tensors(launch, x, weight)
+
+
+def layer_norm(
+    x: Operand,
+    weight: Operand,
+    bias: Operand | None = None,
+    *,
+    eps: float = 1e-5,
+    out: Tensor | None = None,
+) -> DeviceOp[Tensor]:
+    """(x - mean) / sqrt(variance + eps) * weight + bias, mean and variance along the last axis, in float32.
+
+    Args:
+        x: (..., columns). weight, bias: (columns,), any float type; `bias` may be left out.
+        out: where the result goes; new memory if not given.
+    """
+
+    def launch(x: Tensor, weight: Tensor, bias: Tensor | None) -> DeviceOp[Tensor]:
+        check_dtype("layer_norm", FLOATS, x=x, weight=weight, bias=bias)
+        check_shape("layer_norm", x.shape[-1:], weight=weight, bias=bias)
+        rest = (weight, bias, float(eps))
+        return _by_rows("layer_norm", raw.layer_norm, raw.long_layer_norm, x, rest, out)
+
+    return with_tensors(launch, x, weight, bias)
+
+
+def add_rms_norm(
+    x: Operand,
+    residual: Operand,
+    weight: Operand,
+    *,
+    eps: float = 1e-5,
+    out: Tensor | None = None,
+    total: Tensor | None = None,
+) -> DeviceOp[tuple[Tensor, Tensor]]:
+    """The `rms_norm` of x + residual, and x + residual itself: (normalised, total).
+
+    Args:
+        x, residual: (..., columns), of one element type, up to 8192 columns. weight: (columns,).
+        out, total: where the results go; new memory if not given.
+    """
+
+    def launch(x: Tensor, residual: Tensor, weight: Tensor) -> DeviceOp[tuple[Tensor, Tensor]]:
+        _check_pair("add_rms_norm", x, residual, weight)
+        shape, (rows, columns) = x.shape, rows_of(x).shape
+        tile = row_tile(rows, columns)
+        places = [
+            output("add_rms_norm", place, shape, x.dtype).reshape(rows, columns).partition(tile)
+            for place in (out, total)
+        ]
+        op = raw.add_rms_norm(*places, rows_of(x), rows_of(residual), weight, float(eps))
+        return op.map(
+            lambda made: (made[0].unpartition().reshape(shape), made[1].unpartition().reshape(shape))
+        )
+
+    return with_tensors(launch, x, residual, weight)
+
+
+def add_layer_norm(
+    x: Operand,
+    residual: Operand,
+    weight: Operand,
+    bias: Operand | None = None,
+    *,
+    eps: float = 1e-5,
+    out: Tensor | None = None,
+) -> DeviceOp[Tensor]:
+    """The `layer_norm` of x + residual.
+
+    Args:
+        x, residual: (..., columns), of one element type, up to 8192 columns. weight, bias: (columns,).
+        out: where the result goes; new memory if not given.
+    """
+
+    def launch(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None) -> DeviceOp[Tensor]:
+        _check_pair("add_layer_norm", x, residual, weight)
+        check_dtype("add_layer_norm", FLOATS, bias=bias)
+        check_shape("add_layer_norm", x.shape[-1:], bias=bias)
+        rows, columns = rows_of(x).shape
+        place = output("add_layer_norm", out, x.shape, x.dtype).reshape(rows, columns)
+        op = raw.add_layer_norm(
+            place.partition(row_tile(rows, columns)), rows_of(x), rows_of(residual), weight, bias, float(eps)
+        )
+        return op.first().unpartition().reshape(x.shape)
+
+    return with_tensors(launch, x, residual, weight, bias)
+
+
+def _check_pair(name: str, x: Tensor, residual: Tensor, weight: Tensor) -> None:
+    check_dtype(name, FLOATS, x=x, weight=weight)
+    check_dtype(name, (x.dtype.name,), residual=residual)
+    check_shape(name, x.shape, residual=residual)
+    check_shape(name, x.shape[-1:], weight=weight)
+    if x.shape[-1] > LONGEST_ROW:
+        raise ValueError(
+            f"{name}: rows of {x.shape[-1]} are longer than {LONGEST_ROW}; add first, then normalise"
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 from ._annotations import Scalar, Tile
 from ._kernel_only import kernel_only
@@ -32,7 +32,13 @@ def num_blocks(axis: int) -> Tile:
     kernel_only()
 
 
-def cdiv(a: int, b: int) -> int:
+@overload
+def cdiv(a: int, b: int) -> int: ...
+@overload
+def cdiv(a: Tile, b: int | Tile) -> Tile: ...
+@overload
+def cdiv(a: int, b: Tile) -> Tile: ...
+def cdiv(a: Any, b: Any) -> Any:
     """a / b rounded up, for whole numbers. Also outside of kernels."""
     return -(-a // b)
 

@@ -337,6 +337,14 @@ class Tile:
     def __ge__(self, other: Scalar) -> Tile:
         kernel_only()
 
+    def __eq__(self, other: object) -> Tile:  # type: ignore[override]  # element by element
+        kernel_only()
+
+    def __ne__(self, other: object) -> Tile:  # type: ignore[override]
+        kernel_only()
+
+    __hash__ = None  # type: ignore[assignment]  # as for all that compares element by element
+
     def __neg__(self) -> Tile:
         kernel_only()
 

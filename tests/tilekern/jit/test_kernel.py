@@ -13,7 +13,7 @@ import pytest
 import cuda_async as ca
 import tilekern as tk
 from tilekern.jit import KernelOptions
-from tilekern.kernels import add, matmul, rms_norm, row_softmax, saxpy
+from tilekern.kernels.raw import add, matmul, rms_norm, row_softmax, saxpy
 
 
 @tk.kernel
@@ -551,7 +551,7 @@ def test_annotation_that_says_nothing():
 def test_kernel_looks_like_its_function():
     assert scale.__name__ == "scale"
     assert add.__doc__ == "out = x + y, of tensors of one length."
-    assert repr(add) == "<tile kernel tilekern.kernels._elementwise.add>"
+    assert repr(add) == "<tile kernel tilekern.kernels.raw._elementwise.add>"
 
 
 # ------------------------------------------------------------------ sources

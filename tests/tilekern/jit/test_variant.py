@@ -12,7 +12,7 @@ from tilekern.jit._disk_cache import DiskCache
 from tilekern.jit._single_flight import SingleFlight
 from tilekern.jit._specialize import specialize
 from tilekern.jit._variant import target_of
-from tilekern.kernels import add, row_softmax
+from tilekern.kernels.raw import add, row_softmax
 
 OPTIONS = KernelOptions()
 

@@ -9,7 +9,7 @@ import pytest
 import tilekern as tk
 from tilekern import ir, lowering, tileir
 from tilekern.dtypes import DTYPES
-from tilekern.kernels import add, matmul, rms_norm, row_softmax, saxpy
+from tilekern.kernels.raw import add, matmul, rms_norm, row_softmax, saxpy
 
 ARCHITECTURES = ["sm_80", "sm_90", "sm_100", "sm_120"]
 PLAIN = [d for d in DTYPES.values() if not d.restricted]

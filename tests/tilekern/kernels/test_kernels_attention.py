@@ -1,0 +1,141 @@
+"""Attention, caches and rotary positions of the library."""
+
+import math
+
+import numpy as np
+import pytest
+
+import cuda_async as ca
+import tilekern as tk
+
+k = tk.kernels
+
+
+def attention(q, key, value, *, causal=False, window=None, lengths=None, scale=None):
+    """By the definition, in float64, with the matrix of scores."""
+    group = q.shape[1] // key.shape[1]
+    key, value = np.repeat(key, group, 1), np.repeat(value, group, 1)
+    scores = q @ key.transpose(0, 1, 3, 2) * (scale or 1 / math.sqrt(q.shape[3]))
+    there = key.shape[2]
+    j = np.arange(there)[None, :]
+    i = np.arange(q.shape[2])[:, None] + there - q.shape[2]
+    sees = np.ones((q.shape[0], 1, q.shape[2], there), bool)
+    if causal:
+        sees &= j <= i
+    if window:
+        sees &= j > i - window
+    if lengths is not None:
+        sees &= j < np.asarray(lengths)[:, None, None, None]
+    weights = np.where(sees, np.exp(scores - scores.max(-1, keepdims=True)), 0)
+    total = weights.sum(-1, keepdims=True)
+    return weights @ value / np.where(total == 0, 1, total)
+
+
+def check(values, op, expected):
+    """The weights are rounded to the type before they multiply the values, so a result is as exact as they are."""
+    result = op.to_host().sync()
+    assert result.dtype == values.dtype
+    step = {"f32": 4e-6, "f16": 2e-3, "bf16": 1.6e-2}[values.name]
+    np.testing.assert_allclose(result.astype("f8"), expected, rtol=0, atol=step)
+
+
+@pytest.mark.parametrize(
+    ("heads", "key_heads", "queries", "keys", "size", "options"),
+    [
+        (2, 2, 70, 150, 64, {}),
+        (4, 2, 150, 150, 32, {"causal": True}),
+        (1, 1, 20, 170, 128, {"causal": True}),
+        (3, 1, 150, 150, 64, {"causal": True, "window": 70}),
+        (1, 1, 5, 5, 40, {"causal": True, "window": 1, "scale": 0.3}),
+    ],
+    ids=["plain", "grouped-causal", "last-queries", "window", "small"],
+)
+def test_attention(values, heads, key_heads, queries, keys, size, options):
+    q, q64 = values(2, heads, queries, size)
+    key, key64 = values(2, key_heads, keys, size)
+    value, value64 = values(2, key_heads, keys, size)
+    check(values, k.attention(q, key, value, **options), attention(q64, key64, value64, **options))
+
+
+def test_attention_over_lengths_and_permuted_views(values):
+    """Tensors as (batch, tokens, heads, head size), and sequences of several lengths, one empty."""
+    x, x64 = values(3, 40, 3, 2, 32)
+    q, key, value = (x[:, :, i].permute(0, 2, 1, 3) for i in range(3))
+    q64, key64, value64 = (x64[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
+    lengths = ca.from_host(np.int32([40, 17, 0])).sync()
+    expected = attention(q64, key64, value64, lengths=[40, 17, 0])
+    check(values, k.attention(q, key, value, lengths=lengths), expected)
+
+
+@pytest.mark.parametrize("splits", [None, 1, 3])
+def test_decode_sees_the_cache_up_to_its_position(values, splits):
+    q, q64 = values(2, 6, 64)
+    keys, keys64 = values(2, 2, 300, 64)
+    cached, cached64 = values(2, 2, 300, 64)
+    positions = ca.from_host(np.int32([0, 200])).sync()
+    op = k.attention_decode(q, keys, cached, positions, splits=splits)
+    expected = attention(q64[:, :, None], keys64, cached64, lengths=[1, 201])[:, :, 0]
+    check(values, op, expected)
+
+
+def test_decode_with_a_window(values):
+    q, q64 = values(1, 3, 32)
+    keys, keys64 = values(1, 3, 200, 32)
+    cached, cached64 = values(1, 3, 200, 32)
+    op = k.attention_decode(q, keys, cached, ca.from_host(np.int32([149])), window=70)
+    expected = attention(q64[:, :, None], keys64[:, :, 80:150], cached64[:, :, 80:150])[:, :, 0]
+    check(values, op, expected)
+
+
+def test_new_tokens_go_to_their_places(values):
+    keys, keys64 = values(2, 3, 10, 20)
+    cached, cached64 = values(2, 3, 10, 20)
+    new, new64 = values(2, 4, 3, 20)
+    k.update_cache(
+        keys,
+        cached,
+        new.permute(0, 2, 1, 3),
+        new.permute(0, 2, 1, 3),
+        ca.from_host(np.int32([2, 8])),
+    ).sync()
+    for expected, made in ((keys64, keys), (cached64, cached)):
+        expected[0, :, 2:6] = new64[0].transpose(1, 0, 2)
+        expected[1, :, 8:10] = new64[1, :2].transpose(1, 0, 2)  # the others have no place
+        assert np.array_equal(made.to_host().sync().astype("f8"), expected)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rotary_turns_pairs(values, interleaved):
+    x, x64 = values(4, 3, 24)
+    tables = k.rotary_tables(50, 24, theta=500.0)
+    positions = np.int32([0, 7, 49, 3])
+    c, s = (t[positions][:, None, :].astype("f8") for t in tables)
+    a, b = (x64[..., ::2], x64[..., 1::2]) if interleaved else (x64[..., :12], x64[..., 12:])
+    turned = np.stack((a * c - b * s, b * c + a * s), -1 if interleaved else -2).reshape(x64.shape)
+    cosine, sine = (ca.from_host(t).sync() for t in tables)
+    on_device = ca.from_host(positions).sync()
+    scale = np.abs(x64) + 3
+    values.close(k.rotary(x, cosine, sine, on_device, interleaved=interleaved), turned, scale=scale)
+    k.rotary(x[:, :2], cosine, sine, on_device, interleaved=interleaved, in_place=True).sync()
+    expected = np.concatenate((turned[:, :2], x64[:, 2:]), 1)
+    values.close(ca.copy(x), expected, scale=scale)
+
+
+def test_rotary_tables_are_those_of_the_definition():
+    cosine, sine = k.rotary_tables(9, 8, theta=100.0)
+    np.testing.assert_allclose(cosine[5], np.cos(5 * 100.0 ** (-np.arange(4) / 4)), rtol=1e-6)
+    np.testing.assert_allclose(sine[8], np.sin(8 * 100.0 ** (-np.arange(4) / 4)), rtol=1e-6)
+
+
+def test_wrong_attention_is_refused(host):
+    q, few = ca.ones((1, 3, 4, 8)).sync(), ca.ones((1, 2, 4, 8)).sync()
+    with pytest.raises(ValueError, match="3 heads are no multiple of 2 key heads"):
+        k.attention(q, few, few)
+    with pytest.raises(ValueError, match="needs as many keys"):
+        k.attention(q, q[:, :, :2], q[:, :, :2], causal=True)
+    with pytest.raises(ValueError, match="a window"):
+        k.attention(q, q, q, window=3)
+    with pytest.raises(TypeError, match="positions is float32"):
+        k.attention_decode(q[:, :, 0], q, q, ca.ones(1).sync())
+    with pytest.raises(ValueError, match=r"cosine has the shape \(2, 3\)"):
+        k.rotary(q[0], ca.ones((2, 3)).sync(), ca.ones((2, 3)).sync(), ca.zeros(3, "int32").sync())

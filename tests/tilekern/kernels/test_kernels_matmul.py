@@ -1,0 +1,119 @@
+"""Matrix products of the library."""
+
+import math
+
+import numpy as np
+import pytest
+
+import cuda_async as ca
+import tilekern as tk
+
+k = tk.kernels
+
+
+def magnitude(a, b):
+    """What the rounding of a sum of products grows with."""
+    return np.abs(a) @ np.abs(b)
+
+
+@pytest.mark.parametrize(("m", "n", "depth"), [(70, 130, 45), (1, 3, 200), (33, 16, 1)])
+def test_matmul_of_ragged_sizes(values, m, n, depth):
+    a, a64 = values(m, depth)
+    b, b64 = values(depth, n)
+    values.close(k.matmul(a, b), a64 @ b64, scale=magnitude(a64, b64))
+
+
+def test_matmul_takes_transposed_views_and_slices(values):
+    a, a64 = values(40, 60)
+    b, b64 = values(50, 40)
+    values.close(k.matmul(a.T, b.T), a64.T @ b64.T, scale=magnitude(a64.T, b64.T))
+    values.close(k.matmul(a[:, 8:40], b.T[3:35]), a64[:, 8:40] @ b64.T[3:35], scale=40)
+
+
+@pytest.mark.parametrize(
+    ("activation", "function"),
+    [
+        ("none", lambda x: x),
+        ("relu", lambda x: np.maximum(x, 0)),
+        ("gelu", lambda x: 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))),
+        ("silu", lambda x: x / (1 + np.exp(-x))),
+    ],
+)
+def test_bias_activation_and_residual_come_after_the_sum(values, activation, function):
+    a, a64 = values(30, 40, scale=0.3)
+    b, b64 = values(40, 50)
+    bias, bias64 = values(50)
+    residual, residual64 = values(30, 50)
+    expected = function(a64 @ b64 + bias64) + residual64
+    scale = magnitude(a64, b64) + 4
+    for how in ({}, {"splits": 3}, {"persistent": True}):
+        op = k.matmul(a, b, bias=bias, activation=activation, residual=residual, **how)
+        values.close(op, expected, scale=scale)
+
+
+def test_splits_beyond_the_common_axis_add_nothing(values):
+    a, a64 = values(20, 40)
+    b, b64 = values(40, 20)
+    values.close(k.matmul(a, b, splits=9), a64 @ b64, scale=magnitude(a64, b64))
+
+
+def test_persistent_blocks_walk_all_tiles(values):
+    a, a64 = values(300, 20)
+    b, b64 = values(20, 260)
+    values.close(k.matmul(a, b, persistent=True), a64 @ b64, scale=magnitude(a64, b64))
+    place = ca.zeros((300, 260), values.dtype).sync()
+    values.close(k.matmul(a, b, persistent=True, out=place), a64 @ b64, scale=magnitude(a64, b64))
+
+
+def test_factors_as_tfloat32_keep_ten_bits(device):
+    a = np.float32([[1 + 2.0**-10, 1 + 2.0**-13]])
+    op = k.matmul(ca.from_host(a), ca.from_host(np.eye(2, dtype="f4")), tf32=True)
+    assert op.to_host().sync().tolist() == [[1 + 2.0**-10, 1.0]]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 5])
+def test_linear_takes_weights_as_models_store_them(values, rows):
+    x, x64 = values(rows, 576)
+    w, w64 = values(70, 576)
+    b, b64 = values(70)
+    r, r64 = values(rows, 70)
+    scale = magnitude(x64, w64.T)
+    values.close(k.linear(x, w, b, residual=r), x64 @ w64.T + b64 + r64, scale=scale)
+    place = ca.empty((rows, 70), values.dtype).sync()
+    values.close(k.linear(x, w, activation="relu", out=place), np.maximum(x64 @ w64.T, 0), scale=scale)
+
+
+def test_linear_keeps_leading_axes(values):
+    x, x64 = values(2, 3, 20)
+    w, w64 = values(10, 20)
+    values.close(k.linear(x, w), x64 @ w64.T, scale=20)
+    values.close(k.linear(x[0, 0], w), x64[0, 0] @ w64.T, scale=20)
+
+
+def test_matvec(values):
+    w, w64 = values(45, 1100)
+    x, x64 = values(1100)
+    b, b64 = values(45)
+    values.close(k.matvec(w, x, bias=b), w64 @ x64 + b64, scale=magnitude(w64, x64))
+
+
+def test_batched_matmul(values):
+    a, a64 = values(3, 20, 37)
+    b, b64 = values(3, 41, 37)
+    values.close(k.batched_matmul(a, b.permute(0, 2, 1)), a64 @ b64.transpose(0, 2, 1), scale=60)
+
+
+def test_wrong_products_are_refused(host):
+    a, b = ca.ones((3, 4)).sync(), ca.ones((5, 3)).sync()
+    with pytest.raises(ValueError, match=r"matmul: these shapes do not go together: a \(3, 4\), b \(5, 3\)"):
+        k.matmul(a, b)
+    with pytest.raises(ValueError, match="activation is one of none"):
+        k.matmul(b, a, activation="tanh")
+    with pytest.raises(ValueError, match="splits is a whole number"):
+        k.matmul(b, a, splits=0)
+    with pytest.raises(ValueError, match="persistent"):
+        k.matmul(b, a, splits=2, persistent=True)
+    with pytest.raises(ValueError, match=r"bias has the shape \(3,\), it must be \(4,\)"):
+        k.matmul(b, a, bias=ca.ones(3).sync())
+    with pytest.raises(ValueError, match="linear: these shapes"):
+        k.linear(a, b)

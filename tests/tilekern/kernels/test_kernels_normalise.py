@@ -1,0 +1,82 @@
+"""Softmax and normalisations, of rows that fit into a tile and of rows that do not."""
+
+import numpy as np
+import pytest
+
+import cuda_async as ca
+import tilekern as tk
+
+k = tk.kernels
+SHAPES = [(5, 10), (2, 3, 577), (2, 8193)]
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def rms_norm(x, w, eps):
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * w
+
+
+def layer_norm(x, w, b, eps):
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps) * w + b
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_softmax(values, shape):
+    x, x64 = values(*shape, scale=4.0)
+    values.close(k.softmax(x), softmax(x64), terms=16)
+
+
+def test_softmax_of_long_rows_that_begin_with_minus_infinity(host):
+    x = np.full((2, 9000), -np.inf, "f4")
+    x[0, 5000:] = 1.0
+    result = k.softmax(ca.from_host(x)).to_host().sync()
+    np.testing.assert_allclose(result[0, 5000:], 1 / 4000, rtol=1e-6)
+    assert (result[0, :5000] == 0).all()
+    assert np.isnan(result[1]).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_rms_norm(values, shape):
+    x, x64 = values(*shape, scale=3.0)
+    w, w64 = values(shape[-1])
+    values.close(k.rms_norm(x, w, eps=1e-5), rms_norm(x64, w64, 1e-5), terms=4)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_layer_norm(values, shape):
+    x, x64 = values(*shape, scale=3.0)
+    x64 = (x64 + 2.0).astype(values.dtype).astype("f8")
+    x = ca.from_host(x64.astype(values.dtype)).sync()
+    w, w64 = values(shape[-1])
+    b, b64 = values(shape[-1])
+    scale = np.abs(layer_norm(x64, w64, 0, 1e-5)) + np.abs(b64) + 1
+    values.close(k.layer_norm(x, w, b, eps=1e-5), layer_norm(x64, w64, b64, 1e-5), terms=9, scale=scale)
+    values.close(k.layer_norm(x, w), layer_norm(x64, w64, 0, 1e-5), terms=9, scale=scale)
+
+
+def test_add_rms_norm_gives_the_sum_too(values):
+    x, x64 = values(3, 4, 100)
+    r, r64 = values(3, 4, 100)
+    w, w64 = values(100)
+    out, total = k.add_rms_norm(x, r, w, eps=1e-6).sync()
+    total64 = values.close(ca.copy(total), x64 + r64).astype("f8")
+    values.close(ca.copy(out), rms_norm(total64, w64, 1e-6), terms=4)
+
+
+def test_add_layer_norm(values):
+    x, x64 = values(6, 384)
+    r, r64 = values(6, 384)
+    w, w64 = values(384)
+    b, b64 = values(384)
+    expected = layer_norm(x64 + r64, w64, b64, 1e-12)
+    values.close(k.add_layer_norm(x, r, w, b, eps=1e-12), expected, terms=9, scale=np.abs(expected) + 3)
+
+
+def test_weights_of_another_length_are_refused(host):
+    with pytest.raises(ValueError, match=r"rms_norm: weight has the shape \(5,\), it must be \(6,\)"):
+        k.rms_norm(ca.ones((2, 6)).sync(), ca.ones(5).sync())
+    with pytest.raises(ValueError, match="add first"):
+        k.add_rms_norm(ca.ones((1, 9000)).sync(), ca.ones((1, 9000)).sync(), ca.ones(9000).sync())

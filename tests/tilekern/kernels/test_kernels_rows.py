@@ -1,0 +1,114 @@
+"""Embedding, transposition, pooling, sampling and loss of the library."""
+
+import numpy as np
+import pytest
+
+import cuda_async as ca
+import tilekern as tk
+
+k = tk.kernels
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+def test_embedding_takes_rows(values, kind):
+    table, table64 = values(11, 70)
+    ids = np.array([[3, 10, 0], [11, -1, 3]], kind)
+    expected = np.where((ids[..., None] >= 0) & (ids[..., None] < 11), table64[ids % 11], 0)
+    values.close(k.embedding(ca.from_host(ids), table), expected)
+
+
+def test_transpose(values):
+    x, x64 = values(70, 130)
+    assert np.array_equal(k.transpose(x).to_host().sync().astype("f8"), x64.T)
+
+
+def test_mean_pool(values):
+    x, x64 = values(3, 45, 150)
+    lengths = np.int32([45, 33, 0])
+    expected = np.stack([x64[0].mean(0), x64[1, :33].mean(0), np.zeros(150)])
+    values.close(k.mean_pool(x, ca.from_host(lengths)), expected, scale=1, terms=2)
+    values.close(k.mean_pool(x), x64.mean(1), scale=1, terms=2)
+
+
+@pytest.mark.parametrize("columns", [5, 2048, 5000])
+def test_argmax(values, columns):
+    x, x64 = values(3, columns)
+    assert k.argmax(x).to_host().sync().tolist() == x64.argmax(1).tolist()
+
+
+def test_argmax_of_nan_infinities_and_equals(host):
+    x = np.zeros((3, 5000), "f4")
+    x[0, 4100] = np.nan
+    x[1] = -np.inf
+    x[2, [2500, 4800]] = 1
+    assert k.argmax(ca.from_host(x)).to_host().sync().tolist() == [4100, 0, 2500]
+
+
+def probabilities(x64, count, temperature, top_p):
+    """Of each column, from the definition."""
+    order = np.argsort(-x64, kind="stable")[:count]
+    p = np.exp((x64[order] - x64[order[0]]) / temperature)
+    p /= p.sum()
+    p[np.cumsum(p) - p >= top_p] = 0
+    full = np.zeros_like(x64)
+    full[order] = p / p.sum()
+    return full
+
+
+@pytest.mark.parametrize(("count", "temperature", "top_p"), [(5, 1.5, 1.0), (3, 0.7, 0.8)])
+def test_samples_have_the_chances_of_the_softmax(device, count, temperature, top_p):
+    """Each row draws for itself: 1000 rows of the same scores, counted."""
+    one = np.random.default_rng(3).standard_normal(37).astype("f4")
+    expected = probabilities(one.astype("f8"), count, temperature, top_p)
+    logits = ca.from_host(np.tile(one, (1000, 1)))
+    counters = ca.zeros(1000, "int32")
+    op = k.sample_top_k(logits, counters, k=count, temperature=temperature, top_p=top_p, seed=5)
+    drawn = np.bincount(op.to_host().sync(), minlength=37) / 1000
+    assert set(np.nonzero(drawn)[0]) == set(np.nonzero(expected)[0])
+    np.testing.assert_allclose(drawn, expected, atol=0.06)  # 4 standard deviations
+
+
+def test_samples_come_from_all_chunks(values):
+    x, x64 = values(4, 5000)
+    counters = ca.from_host(np.arange(4, dtype=np.int32)).sync()
+    best = np.argsort(-x64, axis=1, kind="stable")[:, :4]
+    drawn = k.sample_top_k(x, counters, k=4, seed=1).to_host().sync()
+    assert all(d in b for d, b in zip(drawn, best))
+    again = k.sample_top_k(x, counters, k=4, seed=1).to_host().sync()
+    assert drawn.tolist() == again.tolist()
+    assert k.sample_top_k(x, counters, temperature=0).to_host().sync().tolist() == best[:, 0].tolist()
+    assert k.sample_top_k(x, counters, k=1).to_host().sync().tolist() == best[:, 0].tolist()
+
+
+@pytest.mark.parametrize("classes", [7, 5000])
+def test_cross_entropy(values, classes):
+    x, x64 = values(5, classes, scale=2.0)
+    labels = np.array([0, classes - 1, -100, 3, 2])
+    losses = np.log(np.exp(x64).sum(1)) - x64[np.arange(5), labels.clip(0)]
+    losses[2] = 0
+    for kind in ("int32", "int64"):
+        op = k.cross_entropy(x, ca.from_host(labels.astype(kind)), reduction="none")
+        np.testing.assert_allclose(op.to_host().sync(), losses, rtol=2e-6, atol=2e-6)
+    on_device = ca.from_host(labels).sync()
+    np.testing.assert_allclose(k.cross_entropy(x, on_device).to_host().sync(), [losses.sum() / 4], rtol=2e-6)
+    total = k.cross_entropy(x, on_device, reduction="sum").to_host().sync()
+    np.testing.assert_allclose(total, [losses.sum()], rtol=2e-6)
+
+
+def test_a_label_that_is_no_class_gives_nan(host):
+    losses = (
+        k.cross_entropy(ca.ones((2, 3)), ca.from_host(np.int32([3, 0])), reduction="none").to_host().sync()
+    )
+    assert np.isnan(losses).tolist() == [True, False]
+
+
+def test_wrong_sampling_is_refused(host):
+    x, counters = ca.ones((2, 30)).sync(), ca.zeros(2, "int32").sync()
+    with pytest.raises(ValueError, match="k is 40, a row has 30"):
+        k.sample_top_k(x, counters, k=40)
+    with pytest.raises(ValueError, match="from 1 to 128"):
+        k.sample_top_k(x, counters, k=0)
+    with pytest.raises(ValueError, match="top_p"):
+        k.sample_top_k(x, counters, top_p=0.0)
+    with pytest.raises(TypeError, match="ids is float32"):
+        k.embedding(x, x)

@@ -1,0 +1,247 @@
+"""Attention, the cache of keys and values, rotary positions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import cuda_async as ca
+
+from . import raw
+from ._operands import (
+    FLOATS,
+    Operand,
+    check_dtype,
+    check_shape,
+    floor_power_of_two,
+    mutable,
+    output,
+    power_of_two,
+    shape_error,
+    tuned,
+    with_tensors,
+)
+from ._plans import attention_plan, multiprocessors
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cuda_async import DeviceOp, Tensor
+
+__all__ = ["attention", "attention_decode", "rotary", "rotary_tables", "update_cache"]
+
+DECODE_KEYS = 64
+"""Keys of a tile where there is one query."""
+
+
+def attention(
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    *,
+    causal: bool = False,
+    window: int | None = None,
+    lengths: Operand | None = None,
+    scale: float | None = None,
+    out: Tensor | None = None,
+) -> DeviceOp[Tensor]:
+    """softmax(scale * q @ k.T) @ v for each head, without the matrix of scores in memory.
+
+    Args:
+        q: (batch, heads, queries, head size), any strides: `x.permute(0, 2, 1, 3)` of (batch, queries, heads, head
+            size) is good. Head sizes of 32, 64 and 128 are fast, others are padded to the next power of two, up to 256.
+        k, v: (batch, key heads, keys, head size); `heads` is a multiple of `key heads`, and query heads
+            h * heads // key heads and those behind it share key head h.
+        causal: a query sees the keys up to its own; the last query stands at the last key.
+        window: with `causal`, a query sees that many keys, its own included.
+        lengths: int32 (batch,): the keys that count, the first ones; all if left out.
+        scale: 1 / sqrt(head size) if left out.
+        out: where the result goes, like q; new memory, contiguous, if not given. A query that sees no key gives zeros.
+    """
+    if window is not None and (not causal or type(window) is not int or window < 1):
+        raise ValueError(
+            f"attention: a window is a whole number from 1 on, with causal=True; got {window!r}, {causal=}"
+        )
+
+    def launch(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None) -> DeviceOp[Tensor]:
+        _check_heads("attention", q, k, v)
+        batch, heads, queries, size = q.shape
+        check_dtype("attention", ("int32",), lengths=lengths)
+        check_shape("attention", (batch,), lengths=lengths)
+        if causal and queries > k.shape[2]:
+            raise ValueError(
+                f"attention: {queries} queries and {k.shape[2]} keys; causal attention needs as many keys"
+            )
+        plan = attention_plan(q, queries, k.shape[2], size)
+        kernel = tuned(raw.attention, occupancy=plan.occupancy, num_worker_warps=plan.num_worker_warps)
+        place = mutable(output("attention", out, q.shape, q.dtype))
+        factor = 1.0 / math.sqrt(size) if scale is None else float(scale)
+        tile = (plan.queries, plan.keys, max(16, power_of_two(size)))
+        op = kernel(place, q, k, v, lengths, factor, window, causal, heads // k.shape[1], tile)
+        return op.grid((-(-queries // plan.queries), heads, batch)).first()
+
+    return with_tensors(launch, q, k, v, lengths)
+
+
+def _check_heads(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
+    check_dtype(name, FLOATS, q=q)
+    check_dtype(name, (q.dtype.name,), k=k, v=v)
+    if q.ndim != 4 or k.ndim != 4 or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        raise shape_error(name, q=q, k=k)
+    check_shape(name, k.shape, v=v)
+    if not k.shape[1] or q.shape[1] % k.shape[1]:
+        raise ValueError(f"{name}: {q.shape[1]} heads are no multiple of {k.shape[1]} key heads")
+    if not 0 < q.shape[3] <= 256:
+        raise ValueError(f"{name}: a head has 1 to 256 elements, got {q.shape[3]}")
+
+
+def attention_decode(
+    q: Operand,
+    keys: Operand,
+    values: Operand,
+    positions: Operand,
+    *,
+    window: int | None = None,
+    scale: float | None = None,
+    splits: int | None = None,
+    out: Tensor | None = None,
+) -> DeviceOp[Tensor]:
+    """Attention of one new token per sequence over a cache.
+
+    The keys are cut into shares for blocks side by side, and a second kernel puts the shares together. Positions are
+    read on the device, so a recorded graph serves every step.
+
+    Args:
+        q: (batch, heads, head size).
+        keys, values: (batch, key heads, capacity, head size), as `update_cache` fills them.
+        positions: int32 (batch,): where each token stands; it sees the keys 0 to positions[b].
+        window: it sees that many at most, the last ones.
+        scale: 1 / sqrt(head size) if left out.
+        splits: how many shares, chosen if left out.
+        out: where the result goes, like q; new memory if not given.
+    """
+    if window is not None and (type(window) is not int or window < 1):
+        raise ValueError(f"attention_decode: a window is a whole number from 1 on, got {window!r}")
+    if splits is not None and (type(splits) is not int or splits < 1):
+        raise ValueError(f"attention_decode: splits is a whole number from 1 on, got {splits!r}")
+
+    def launch(q: Tensor, keys: Tensor, values: Tensor, positions: Tensor) -> DeviceOp[Tensor]:
+        if q.ndim != 3:
+            raise shape_error("attention_decode", q=q, keys=keys)
+        _check_heads("attention_decode", q[:, :, None, :], keys, values)
+        check_dtype("attention_decode", ("int32",), positions=positions)
+        batch, heads, size = q.shape
+        check_shape("attention_decode", (batch,), positions=positions)
+        key_heads, capacity = keys.shape[1:3]
+        group = heads // key_heads
+        side = power_of_two(size)
+        steps = -(-capacity // DECODE_KEYS)
+        busy = floor_power_of_two(-(-2 * multiprocessors(q) // max(1, batch * key_heads)))
+        shares = min(splits or max(1, min(busy, 64)), max(1, steps))
+        parts = ca.empty((batch, key_heads, shares, group, size), "float32").map(ca.mut)
+        weights = ca.empty((batch, key_heads, shares, group), "float32").map(ca.mut)
+        place = mutable(
+            output("attention_decode", out, q.shape, q.dtype).reshape(batch, key_heads, group, size)
+        )
+        factor = 1.0 / math.sqrt(size) if scale is None else float(scale)
+        grouped = q.reshape(batch, key_heads, group, size)
+        tile = (max(16, power_of_two(group)), DECODE_KEYS, max(16, side))
+        op = raw.attention_decode(
+            parts, weights, grouped, keys, values, positions, factor, window or 0, tile
+        ).grid((shares, key_heads, batch))
+        last = (power_of_two(shares), power_of_two(group), side)
+        return op.then(
+            lambda made: raw.combine_shares(place, made[0], made[1], last).grid((key_heads, batch)).first()
+        ).reshape(q.shape)
+
+    return with_tensors(launch, q, keys, values, positions)
+
+
+def update_cache(
+    keys: Tensor, values: Tensor, k: Operand, v: Operand, positions: Operand
+) -> DeviceOp[tuple[Tensor, Tensor]]:
+    """Put the keys and values of new tokens into their caches, in place; yields the caches.
+
+    Args:
+        keys, values: the caches, (batch, key heads, capacity, head size).
+        k, v: (batch, key heads, new tokens, head size), of the same type; any strides.
+        positions: int32 (batch,): where the first new token of each sequence goes. What would lie outside of the
+            capacity is left out.
+    """
+
+    def launch(k: Tensor, v: Tensor, positions: Tensor) -> DeviceOp[tuple[Tensor, Tensor]]:
+        check_dtype("update_cache", FLOATS, keys=keys)
+        check_dtype("update_cache", (keys.dtype.name,), values=values, k=k, v=v)
+        check_dtype("update_cache", ("int32",), positions=positions)
+        check_shape("update_cache", (None, None, None, None), keys=keys)
+        batch, heads, _, size = keys.shape
+        check_shape("update_cache", keys.shape, values=values)
+        check_shape("update_cache", (batch, heads, None, size), k=k)
+        check_shape("update_cache", k.shape, v=v)
+        check_shape("update_cache", (batch,), positions=positions)
+        tile = (power_of_two(heads), power_of_two(size))
+        op = raw.update_cache(ca.mut(keys), ca.mut(values), k, v, positions, tile)
+        return op.grid((k.shape[2], batch)).map(lambda made: (made[0], made[1]))
+
+    return with_tensors(launch, k, v, positions)
+
+
+def rotary_tables(
+    positions: int, head_size: int, *, theta: float = 10000.0
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Cosine and sine of position * theta ** (-2 i / head_size): float32 (positions, head_size // 2), in radians.
+
+    NumPy arrays, computed in float64, to bring over with `ca.from_host`.
+    """
+    if head_size < 2 or head_size % 2:
+        raise ValueError(f"rotary_tables: a head has an even number of elements, got {head_size}")
+    speed = theta ** (-2.0 * np.arange(head_size // 2) / head_size)
+    angle = np.arange(positions)[:, None] * speed
+    return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+
+
+def rotary(
+    x: Operand,
+    cosine: Operand,
+    sine: Operand,
+    positions: Operand,
+    *,
+    interleaved: bool = False,
+    in_place: bool = False,
+    out: Tensor | None = None,
+) -> DeviceOp[Tensor]:
+    """Turn pairs of elements of each head by an angle that depends on the token's position.
+
+    Args:
+        x: (tokens, heads, head size); tokens and heads may have gaps between them.
+        cosine, sine: (positions, head size // 2), as of `rotary_tables`.
+        positions: int32 (tokens,). A position that the tables do not have turns nothing.
+        interleaved: elements 2 i and 2 i + 1 are a pair; else i and i + head size // 2.
+        in_place: x itself is changed, and yielded.
+        out: where the result goes; new memory if not given.
+    """
+    if in_place and out is not None:
+        raise ValueError("rotary: in_place writes to x; leave out `out`")
+
+    def launch(x: Tensor, cosine: Tensor, sine: Tensor, positions: Tensor) -> DeviceOp[Tensor]:
+        check_dtype("rotary", FLOATS, x=x, cosine=cosine, sine=sine)
+        check_dtype("rotary", ("int32",), positions=positions)
+        if x.ndim != 3 or x.shape[2] % 2:
+            raise ValueError(f"rotary: x is (tokens, heads, head size), an even size, got {tuple(x.shape)}")
+        tokens, heads, size = x.shape
+        check_shape("rotary", (None, size // 2), cosine=cosine)
+        check_shape("rotary", cosine.shape, sine=sine)
+        check_shape("rotary", (tokens,), positions=positions)
+        pairs = (tokens, heads, size // 2, 2) if interleaved else (tokens, heads, 2, size // 2)
+        tile = (power_of_two(heads), power_of_two(size // 2))
+        rest = (cosine, sine, positions, tile, interleaved)
+        if in_place:
+            op = raw.rotary_in_place(ca.mut(x.reshape(pairs)), *rest)
+        else:
+            place = mutable(output("rotary", out, x.shape, x.dtype).reshape(pairs))
+            op = raw.rotary(place, x.reshape(pairs), *rest)
+        return op.grid(tokens).first().reshape(x.shape)
+
+    return with_tensors(launch, x, cosine, sine, positions)

@@ -1,0 +1,166 @@
+"""What the functions of this package share: operands that may still be operations, outputs, checks, tile sides."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+import cuda_async as ca
+from cuda_async import DeviceOp, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..jit import ByTarget, Kernel
+
+__all__ = [
+    "FLOATS",
+    "INTEGERS",
+    "LONGEST_ROW",
+    "Operand",
+    "check_dtype",
+    "check_shape",
+    "floor_power_of_two",
+    "key_of",
+    "mutable",
+    "output",
+    "power_of_two",
+    "row_tile",
+    "rows_of",
+    "shape_error",
+    "tuned",
+    "vector_tile",
+    "with_tensors",
+]
+
+T = TypeVar("T")
+
+Operand = Tensor | DeviceOp[Tensor]
+"""A tensor, or an operation that yields one, which then runs first, on the same stream."""
+
+FLOATS = ("float16", "bfloat16", "float32")
+INTEGERS = ("int32", "int64")
+
+LONGEST_ROW = 8192
+"""Columns that one tile holds; longer rows are gone over in chunks."""
+
+
+def with_tensors(build: Callable[..., DeviceOp[T]], *operands: Operand | None) -> DeviceOp[T]:
+    """`build(*tensors)`: now if all operands are tensors, so that mistakes show at the call, else when they are there.
+
+    None stays None.
+    """
+    for operand in operands:
+        if operand is not None and not isinstance(operand, Tensor | DeviceOp):
+            hint = ""
+            if isinstance(operand, ca.Partition | ca.MappedPartition | ca.Mut):
+                hint = "; the kernel itself, which takes partitions, is in tilekern.kernels.raw"
+            elif isinstance(operand, np.ndarray):
+                hint = "; bring it over with ca.from_host(array)"
+            raise TypeError(
+                f"operands are tensors or operations that yield them, got {type(operand).__name__}{hint}"
+            )
+    pending = [operand for operand in operands if isinstance(operand, DeviceOp)]
+    if not pending:
+        return build(*operands)
+
+    def resolved(values: list[Tensor]) -> DeviceOp[T]:
+        there = iter(values)
+        return build(*[next(there) if isinstance(o, DeviceOp) else o for o in operands])
+
+    return ca.collect(pending).then(resolved)
+
+
+def output(
+    name: str, out: Tensor | None, shape: Sequence[int], dtype: np.dtype[np.generic]
+) -> Tensor | DeviceOp[Tensor]:
+    """Where the result goes: `out`, if it fits, or new memory."""
+    if out is None:
+        return ca.empty(tuple(shape), dtype)
+    if tuple(out.shape) != tuple(shape) or out.dtype != dtype:
+        raise ValueError(
+            f"{name}: out is {out.dtype.name} {tuple(out.shape)}, the result is {dtype.name} {tuple(shape)}"
+        )
+    return out
+
+
+def mutable(tensor: Tensor | DeviceOp[Tensor]) -> ca.Mut | DeviceOp[ca.Mut]:
+    """The tensor as an operand that a kernel writes."""
+    return tensor.map(ca.mut) if isinstance(tensor, DeviceOp) else ca.mut(tensor)
+
+
+def check_dtype(name: str, allowed: tuple[str, ...], **tensors: Tensor | None) -> None:
+    """Refuse other element types.
+
+    Raises:
+        TypeError: names the tensor, its type, and those that are taken.
+    """
+    for parameter, tensor in tensors.items():
+        if tensor is not None and tensor.dtype.name not in allowed:
+            raise TypeError(
+                f"{name}: {parameter} is {tensor.dtype.name}; it takes {', '.join(allowed)}: convert it with .astype()"
+            )
+
+
+def check_shape(name: str, expected: Sequence[int | None], **tensors: Tensor | None) -> None:
+    """Refuse other shapes; None stands for any extent."""
+    for parameter, tensor in tensors.items():
+        if tensor is None:
+            continue
+        shape = tensor.shape
+        if len(shape) != len(expected) or any(
+            e is not None and s != e for s, e in zip(shape, expected, strict=True)
+        ):
+            wanted = ", ".join("any" if e is None else str(e) for e in expected)
+            comma = "," if len(expected) == 1 else ""
+            raise ValueError(
+                f"{name}: {parameter} has the shape {tuple(shape)}, it must be ({wanted}{comma})"
+            )
+
+
+def shape_error(name: str, **tensors: Tensor) -> ValueError:
+    """Shapes that do not go together."""
+    given = ", ".join(f"{parameter} {tuple(t.shape)}" for parameter, t in tensors.items())
+    return ValueError(f"{name}: these shapes do not go together: {given}")
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is at least `n`."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def floor_power_of_two(n: int) -> int:
+    """The largest power of two that is at most `n`, at least 1."""
+    return 1 << max(0, n.bit_length() - 1)
+
+
+def vector_tile(size: int) -> int:
+    """Elements of a tile of an elementwise kernel."""
+    return min(2048 if size >= 1 << 20 else 1024, power_of_two(size))
+
+
+def row_tile(rows: int, columns: int) -> tuple[int, int]:
+    """A tile of whole rows: a few short ones together, as long as many blocks are left."""
+    side = power_of_two(columns)
+    return min(max(1, 1024 // side), floor_power_of_two(rows // 256)), side
+
+
+def rows_of(x: Tensor) -> Tensor:
+    """The tensor as (rows, columns), a view."""
+    return x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+
+
+def key_of(name: str, seed: int) -> tuple[np.uint32, np.uint32]:
+    """A seed as the two halves of Philox's key."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 1 << 64:
+        raise ValueError(f"{name}: a seed is a whole number from 0 to 2**64 - 1, got {seed!r}")
+    return np.uint32(int(seed) & 0xFFFFFFFF), np.uint32(int(seed) >> 32)
+
+
+@lru_cache(maxsize=256)
+def tuned(kernel: Kernel, **options: int | ByTarget | None) -> Kernel:
+    """The kernel with these options, the same object each time, since it keeps what it compiled."""
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    return kernel.with_options(**given) if given else kernel

@@ -1,0 +1,81 @@
+"""Embedding lookup, transposition, mean pooling."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import raw
+from ._operands import (
+    FLOATS,
+    INTEGERS,
+    Operand,
+    check_dtype,
+    check_shape,
+    output,
+    power_of_two,
+    with_tensors,
+)
+
+if TYPE_CHECKING:
+    from cuda_async import DeviceOp, Tensor
+
+__all__ = ["embedding", "mean_pool", "transpose"]
+
+
+def embedding(ids: Operand, table: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
+    """table[ids]; zeros for an id that the table does not have.
+
+    Args:
+        ids: int32 or int64, (...); contiguous. table: (entries, columns).
+        out: where the result goes, (..., columns); new memory if not given.
+    """
+
+    def launch(ids: Tensor, table: Tensor) -> DeviceOp[Tensor]:
+        check_dtype("embedding", INTEGERS, ids=ids)
+        check_dtype("embedding", FLOATS, table=table)
+        check_shape("embedding", (None, None), table=table)
+        columns = table.shape[1]
+        width = min(1024, power_of_two(columns))
+        tile = (min(max(1, 1024 // width), power_of_two(ids.size)), width)
+        shape = (*ids.shape, columns)
+        place = output("embedding", out, shape, table.dtype).reshape(ids.size, columns).partition(tile)
+        return raw.embedding(place, ids.reshape(-1), table).first().unpartition().reshape(shape)
+
+    return with_tensors(launch, ids, table)
+
+
+def transpose(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
+    """The matrix (n, m) with x[i, j] at (j, i), in memory of its own; `x.T` is a view and copies nothing."""
+
+    def launch(x: Tensor) -> DeviceOp[Tensor]:
+        check_dtype("transpose", FLOATS, x=x)
+        check_shape("transpose", (None, None), x=x)
+        rows, columns = x.shape
+        tile = (min(64, power_of_two(columns)), min(64, power_of_two(rows)))
+        place = output("transpose", out, (columns, rows), x.dtype).partition(tile)
+        return raw.transpose(place, x).first().unpartition()
+
+    return with_tensors(launch, x)
+
+
+def mean_pool(x: Operand, lengths: Operand | None = None, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
+    """The mean over the tokens of each sequence, summed in float32.
+
+    Args:
+        x: (batch, tokens, columns).
+        lengths: int32 (batch,): the tokens that count, the first ones; all if left out. 0 gives zeros.
+        out: where the result goes, (batch, columns); new memory if not given.
+    """
+
+    def launch(x: Tensor, lengths: Tensor | None) -> DeviceOp[Tensor]:
+        check_dtype("mean_pool", FLOATS, x=x)
+        check_dtype("mean_pool", ("int32",), lengths=lengths)
+        check_shape("mean_pool", (None, None, None), x=x)
+        batch, tokens, columns = x.shape
+        check_shape("mean_pool", (batch,), lengths=lengths)
+        width = min(128, power_of_two(columns))
+        place = output("mean_pool", out, (batch, columns), x.dtype).partition((1, width))
+        rows = min(32, power_of_two(tokens))
+        return raw.mean_pool(place, x, lengths, rows).first().unpartition()
+
+    return with_tensors(launch, x, lengths)

@@ -1,0 +1,168 @@
+"""Choosing tokens, and the loss of scores and labels. Scores are (rows, columns), a column for each token or class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import cuda_async as ca
+
+from . import raw
+from ._operands import (
+    FLOATS,
+    INTEGERS,
+    Operand,
+    check_dtype,
+    check_shape,
+    key_of,
+    output,
+    power_of_two,
+    with_tensors,
+)
+
+if TYPE_CHECKING:
+    from cuda_async import DeviceOp, Tensor
+
+__all__ = ["argmax", "cross_entropy", "sample_top_k"]
+
+CHUNK = 2048
+"""Columns that one block looks at."""
+
+INT32 = ca.int32
+FLOAT32 = ca.float32
+
+
+def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
+    """Where the largest element of each row is, the first of equals; a NaN counts as the largest.
+
+    Args:
+        x: (rows, columns), up to 8 million columns.
+        out: where the result goes, int32 (rows,); new memory if not given.
+    """
+
+    def launch(x: Tensor) -> DeviceOp[Tensor]:
+        check_dtype("argmax", FLOATS, x=x)
+        rows, columns = _scores("argmax", x)
+        place = output("argmax", out, (rows,), INT32)
+        chunk = min(CHUNK, power_of_two(columns))
+        chunks = -(-columns // chunk)
+        values = ca.empty((rows, chunks), FLOAT32).partition((1, 1))
+        if chunks == 1:
+            found = raw.argmax_chunks(values, place.reshape(rows, 1).partition((1, 1)), x, chunk)
+            return found[1].unpartition().reshape(rows)
+        places = ca.empty((rows, chunks), INT32).partition((1, 1))
+        found = raw.argmax_chunks(values, places, x, chunk)
+        return found.then(
+            lambda made: (
+                raw.argmax_of_chunks(
+                    place.partition(1), made[0].unpartition(), made[1].unpartition(), power_of_two(chunks)
+                )
+                .first()
+                .unpartition()
+            )
+        )
+
+    return with_tensors(launch, x)
+
+
+def _scores(name: str, x: Tensor) -> tuple[int, int]:
+    check_shape(name, (None, None), x=x)
+    rows, columns = x.shape
+    if not 1 <= columns <= 1 << 23:
+        raise ValueError(f"{name}: a row has 1 to {1 << 23} elements, got {columns}")
+    return rows, columns
+
+
+def sample_top_k(
+    logits: Operand,
+    counters: Operand,
+    *,
+    k: int = 50,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    out: Tensor | None = None,
+) -> DeviceOp[Tensor]:
+    """Draw a token from the `k` likeliest of each row, with the chance of softmax(logit / temperature).
+
+    One seed and one counter give one random number (Philox 4x32-10 at (counter, row)), on every device. Counters are
+    read on the device, so a recorded graph draws anew in each step: pass the tokens' positions.
+
+    Args:
+        logits: (rows, columns). counters: int32 (rows,).
+        k: 1 to 128, at most the number of columns.
+        temperature: above 0; 0 takes the likeliest, as `argmax` does.
+        top_p: from above 0 to 1: of the k, only the likeliest that reach this chance together.
+        seed: from 0 to 2**64 - 1.
+        out: where the result goes, int32 (rows,); new memory if not given.
+    """
+    if type(k) is not int or not 1 <= k <= 128:
+        raise ValueError(f"sample_top_k: k is a whole number from 1 to 128, got {k!r}")
+    if not temperature >= 0.0:
+        raise ValueError(f"sample_top_k: temperature is a number from 0 on, got {temperature!r}")
+    if not 0.0 < top_p <= 1.0:
+        raise ValueError(f"sample_top_k: top_p is a number from above 0 to 1, got {top_p!r}")
+    k0, k1 = key_of("sample_top_k", seed)
+    if temperature == 0.0:
+        return argmax(logits, out=out)
+
+    def launch(logits: Tensor, counters: Tensor) -> DeviceOp[Tensor]:
+        check_dtype("sample_top_k", FLOATS, logits=logits)
+        check_dtype("sample_top_k", ("int32",), counters=counters)
+        rows, columns = _scores("sample_top_k", logits)
+        check_shape("sample_top_k", (rows,), counters=counters)
+        if k > columns:
+            raise ValueError(f"sample_top_k: k is {k}, a row has {columns} elements")
+        place = output("sample_top_k", out, (rows,), INT32)
+        size = power_of_two(k)
+        chunk = min(CHUNK, power_of_two(columns))
+        candidates = -(-columns // chunk) * size
+        values = ca.empty((rows, candidates), FLOAT32).partition((1, size))
+        places = ca.empty((rows, candidates), INT32).partition((1, size))
+        rest = (counters, float(temperature), float(top_p), k0, k1, k, (power_of_two(candidates), size))
+        return raw.top_k_chunks(values, places, logits, k, chunk).then(
+            lambda made: (
+                raw.sample_candidates(place.partition(1), made[0].unpartition(), made[1].unpartition(), *rest)
+                .first()
+                .unpartition()
+            )
+        )
+
+    return with_tensors(launch, logits, counters)
+
+
+def cross_entropy(
+    logits: Operand,
+    labels: Operand,
+    *,
+    ignore: int = -100,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> DeviceOp[Tensor]:
+    """log(sum of exp(logits)) - logits[label], in nats, computed in float32.
+
+    Args:
+        logits: (rows, classes). labels: int32 or int64 (rows,). One that is no class gives NaN.
+        ignore: the label of rows that do not count: their loss is 0, and the mean is over the others.
+        reduction: "mean" and "sum" give float32 (1,), "none" float32 (rows,).
+    """
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f'cross_entropy: reduction is "mean", "sum" or "none", got {reduction!r}')
+
+    def launch(logits: Tensor, labels: Tensor) -> DeviceOp[Tensor]:
+        check_dtype("cross_entropy", FLOATS, logits=logits)
+        check_dtype("cross_entropy", INTEGERS, labels=labels)
+        rows, columns = _scores("cross_entropy", logits)
+        check_shape("cross_entropy", (rows,), labels=labels)
+        losses = ca.empty((rows,), FLOAT32).partition(1)
+        chunk = min(2 * CHUNK, power_of_two(columns))
+        op = raw.cross_entropy(losses, logits, labels, ignore, chunk).first().unpartition()
+        if reduction == "none":
+            return op
+        total = ca.empty((1,), FLOAT32).partition(1)
+        mean = reduction == "mean"
+        return (
+            raw.reduce_losses(total, op, labels, ignore, mean, min(1024, power_of_two(rows)))
+            .first()
+            .unpartition()
+        )
+
+    return with_tensors(launch, logits, labels)

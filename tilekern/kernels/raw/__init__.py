@@ -1,0 +1,64 @@
+"""The kernels themselves: `@tk.kernel` functions to launch with tiles of your choice, or to copy and change.
+
+Outputs come first: partitions, of which each block computes one tile, or whole tensors given as `ca.mut(t)`, where the
+docstring says so and gives the grid.
+"""
+
+from ._attention import attention
+from ._decode import attention_decode, combine_shares, update_cache
+from ._elementwise import activation, add, mul, saxpy, silu_mul
+from ._long_rows import long_layer_norm, long_rms_norm, long_softmax
+from ._loss import cross_entropy, reduce_losses
+from ._matmul import (
+    batched_matmul,
+    matmul,
+    matmul_epilogue,
+    matmul_persistent,
+    matmul_split_k,
+    matvec,
+    sum_splits,
+)
+from ._normalise import add_layer_norm, add_rms_norm, layer_norm, rms_norm, row_softmax
+from ._positions import rotary, rotary_in_place
+from ._random import dropout
+from ._rows import embedding, mean_pool, transpose
+from ._sampling import argmax_chunks, argmax_of_chunks, sample_candidates, top_k_chunks
+
+__all__ = [
+    "activation",
+    "add",
+    "add_layer_norm",
+    "add_rms_norm",
+    "argmax_chunks",
+    "argmax_of_chunks",
+    "attention",
+    "attention_decode",
+    "batched_matmul",
+    "combine_shares",
+    "cross_entropy",
+    "dropout",
+    "embedding",
+    "layer_norm",
+    "long_layer_norm",
+    "long_rms_norm",
+    "long_softmax",
+    "matmul",
+    "matmul_epilogue",
+    "matmul_persistent",
+    "matmul_split_k",
+    "matvec",
+    "mean_pool",
+    "mul",
+    "reduce_losses",
+    "rms_norm",
+    "rotary",
+    "rotary_in_place",
+    "row_softmax",
+    "sample_candidates",
+    "saxpy",
+    "silu_mul",
+    "sum_splits",
+    "top_k_chunks",
+    "transpose",
+    "update_cache",
+]

@@ -1,0 +1,196 @@
+"""Matrix products. Sums are kept in float32 (float64 for float64).
+
+What comes after the sum, in float32 and before the one rounding to the output's type: `+ bias`, then the
+activation, then `+ residual`. `bias` is (columns,), `residual` is like the output; both may be None.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilekern as tk
+
+from ._activations import activated
+
+__all__ = [
+    "batched_matmul",
+    "matmul",
+    "matmul_epilogue",
+    "matmul_persistent",
+    "matmul_split_k",
+    "matvec",
+    "sum_splits",
+]
+
+
+@tk.kernel
+def matmul(c: tk.Tile2D, a: tk.Tensor2D, b: tk.Tensor2D, block_k: tk.Constant[int]) -> None:
+    """c = a @ b, a tile of c for each block, summed in float32 (float64 for float64) over tiles of `block_k`.
+
+    For bfloat16 on H100: tiles of c of 256 x 256, block_k 64, num_ctas=2, num_worker_warps=8.
+    """
+    rows, columns = c.shape
+    i, j = c.index
+    acc = tk.zeros(c.shape, tk.float64 if a.dtype is tk.float64 else tk.float32)
+    for k in range(tk.num_tiles(a, 1, (rows, block_k))):
+        left = tk.load(a, (i, k), (rows, block_k))
+        right = tk.load(b, (k, j), (block_k, columns))
+        acc = tk.mma(left, right, acc)
+    c.store(acc.astype(c.dtype))
+
+
+def factor(t: tk.Tile, tf32: bool) -> tk.Tile:
+    """A factor of a product; float32 is rounded to tfloat32 where that is wanted."""
+    if tf32 and t.dtype is tk.float32:
+        return t.astype(tk.tfloat32)
+    return t
+
+
+@tk.kernel
+def matmul_epilogue(
+    c: tk.Tile2D,
+    a: tk.Tensor2D,
+    b: tk.Tensor2D,
+    bias: Any,
+    residual: Any,
+    block_k: tk.Constant[int],
+    activation: tk.Constant[str] = "none",
+    tf32: tk.Constant[bool] = False,
+) -> None:
+    """c = activation(a @ b + bias) + residual."""
+    rows, columns = c.shape
+    i, j = c.index
+    acc = tk.zeros(c.shape, tk.float32)
+    for k in range(tk.num_tiles(a, 1, (rows, block_k))):
+        left = tk.load(a, (i, k), (rows, block_k))
+        right = tk.load(b, (k, j), (block_k, columns))
+        acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
+    if bias is not None:
+        acc = acc + tk.load(bias, j, columns)
+    acc = activated(acc, activation)
+    if residual is not None:
+        acc = acc + tk.load_like(residual, c)
+    c.store(acc.astype(c.dtype))
+
+
+@tk.kernel
+def matmul_persistent(
+    c: tk.Tiles2D,
+    a: tk.Tensor2D,
+    b: tk.Tensor2D,
+    bias: Any,
+    residual: Any,
+    block_k: tk.Constant[int],
+    activation: tk.Constant[str] = "none",
+    tf32: tk.Constant[bool] = False,
+) -> None:
+    """As `matmul_epilogue`, by a fixed number of blocks that walk the tiles of c.
+
+    Groups of the map shape keep the rows of a and columns of b in use few, so that they stay in the L2 cache.
+    """
+    rows, columns = c.shape
+    for index in c.iter_indices():
+        i, j = index.components()
+        acc = tk.zeros(c.shape, tk.float32)
+        for k in range(tk.num_tiles(a, 1, (rows, block_k))):
+            left = tk.load(a, (i, k), (rows, block_k))
+            right = tk.load(b, (k, j), (block_k, columns))
+            acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
+        if bias is not None:
+            acc = acc + tk.load(bias, j, columns)
+        acc = activated(acc, activation)
+        if residual is not None:
+            acc = acc + tk.load(residual, (i, j), (rows, columns))
+        c.store(acc.astype(c.dtype), index)
+
+
+@tk.kernel
+def matmul_split_k(
+    parts: tk.Tile3D,
+    a: tk.Tensor2D,
+    b: tk.Tensor2D,
+    block_k: tk.Constant[int],
+    tf32: tk.Constant[bool] = False,
+) -> None:
+    """parts[s] = the share of a @ b that part s of the common axis makes; float32 (splits, rows, columns).
+
+    For products with few tiles and a long common axis; `sum_splits` adds the parts, in order.
+    """
+    _, rows, columns = parts.shape
+    s, i, j = parts.index
+    steps = tk.num_tiles(a, 1, (rows, block_k))
+    share = tk.cdiv(steps, parts.tensor_shape[0])
+    acc = tk.zeros((rows, columns), tk.float32)
+    for k in range(s * share, tk.minimum(steps, (s + 1) * share)):
+        left = tk.load(a, (i, k), (rows, block_k))
+        right = tk.load(b, (k, j), (block_k, columns))
+        acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
+    parts.store(acc.reshape((1, rows, columns)))
+
+
+@tk.kernel
+def sum_splits(
+    c: tk.Tile2D, parts: tk.Tensor3D, bias: Any, residual: Any, activation: tk.Constant[str] = "none"
+) -> None:
+    """c = activation(sum of parts + bias) + residual."""
+    rows, columns = c.shape
+    i, j = c.index
+    acc = tk.zeros(c.shape, tk.float32)
+    for s in range(parts.shape[0]):
+        acc += tk.load(parts, (s, i, j), (1, rows, columns)).reshape((rows, columns))
+    if bias is not None:
+        acc = acc + tk.load(bias, j, columns)
+    acc = activated(acc, activation)
+    if residual is not None:
+        acc = acc + tk.load_like(residual, c)
+    c.store(acc.astype(c.dtype))
+
+
+@tk.kernel
+def batched_matmul(
+    c: tk.Tile3D,
+    a: tk.Tensor3D,
+    b: tk.Tensor3D,
+    block_k: tk.Constant[int],
+    tf32: tk.Constant[bool] = False,
+) -> None:
+    """c[n] = a[n] @ b[n] for each n; tiles of c are (1, rows, columns)."""
+    _, rows, columns = c.shape
+    n, i, j = c.index
+    acc = tk.zeros((rows, columns), tk.float32)
+    for k in range(tk.num_tiles(a, 2, (1, rows, block_k))):
+        left = tk.load(a, (n, i, k), (1, rows, block_k)).reshape((rows, block_k))
+        right = tk.load(b, (n, k, j), (1, block_k, columns)).reshape((block_k, columns))
+        acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
+    c.store(acc.astype(c.dtype).reshape((1, rows, columns)))
+
+
+@tk.kernel
+def matvec(
+    out: tk.Tile2D,
+    x: tk.Tensor2D,
+    weight: tk.Tensor2D,
+    bias: Any,
+    residual: Any,
+    block_k: tk.Constant[int],
+    activation: tk.Constant[str] = "none",
+) -> None:
+    """out = activation(x @ weight.T + bias) + residual for few rows of x; weight is (columns of out, columns of x).
+
+    Reads each element of the weight once and multiplies it in ordinary arithmetic: a matrix product with few
+    rows is bound by that reading. A tile of out has all rows of x.
+    """
+    rows, columns = out.shape
+    _, j = out.index
+    acc = tk.zeros((rows, columns, block_k), tk.float32)
+    for k in range(tk.num_tiles(weight, 1, (columns, block_k))):
+        t = tk.load(x, (0, k), (rows, block_k)).astype(tk.float32)
+        w = tk.load(weight, (j, k), (columns, block_k)).astype(tk.float32)
+        acc += t[:, None, :] * w[None, :, :]
+    y = tk.sum(acc, axis=2)
+    if bias is not None:
+        y = y + tk.load(bias, j, columns)
+    y = activated(y, activation)
+    if residual is not None:
+        y = y + tk.load_like(residual, out)
+    out.store(y.astype(out.dtype))
