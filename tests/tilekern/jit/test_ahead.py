@@ -2,6 +2,7 @@
 
 import json
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -226,3 +227,25 @@ def test_launches_on_a_gpu(kernel, tmp_path, monkeypatch):
         out = ca.zeros(x.shape, "f4").partition((16, 16))
         got = kernel()(out, ca.from_host(x), 3.0).first().unpartition().to_host().sync()
     np.testing.assert_array_equal(got, x * np.float32(3) * 2)
+
+
+def test_variant_that_checks_bounds_itself_is_exported_too(disassemble, tmp_path, no_assembler, monkeypatch):
+    """The load is not always reached, so whether it is in range decides between two variants at each call."""
+
+    @tk.kernel
+    def k(out: tk.Tile1D, x: tk.Tensor1D):
+        t = out.load()
+        if out.index[0] > 1:
+            t = t + tk.load(x, (3,), (16,))
+        out.store(t)
+
+    args = M(64, "f4").partition(16), M(64, "f4")
+    monkeypatch.delenv("TILEKERN_TILEIRAS")
+    tk.export_compiled(tmp_path / "kernels", [k.compile(*args)], arch="sm_90")
+    monkeypatch.setenv("TILEKERN_TILEIRAS", str(tmp_path / "nowhere"))
+    cache = DiskCache(tmp_path / "cache")
+    with tk.load_compiled(tmp_path / "kernels", only=True) as loaded:
+        assert sorted(v.options.check_variants for v in loaded.variants) == [False, True]
+        for check_variants in (True, False):
+            options = replace(k.options, check_variants=check_variants)
+            assert variant(k, args, cache, options=options).timings.origin == "ahead of time"
