@@ -8,6 +8,7 @@ element with the one 1, 2, 4, ... before it. Both keep what is left on the left.
 from __future__ import annotations
 
 from collections.abc import Generator
+
 import numpy as np
 
 from ..ir import BlockIdOp, CombineOp, ReduceWithOp, ScanWithOp, TileType, walk
