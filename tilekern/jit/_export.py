@@ -114,7 +114,7 @@ def _text(spec: ParameterSpec) -> str:
         parts = [str(n) if n is not None else f"*{divisor}" if divisor > 1 else "*" for n, divisor in extents]
         return f"{'mut ' if spec.writable else ''}{spec.dtype.name}[{','.join(parts)}]"
     if isinstance(spec, PointerSpec):
-        return f"{'mut ' if spec.writable else ''}{spec.dtype.name}*"
+        return f"{'mut ' if spec.writable else ''}{spec.dtype.name}[*]"
     if isinstance(spec, ScalarSpec):
         return spec.dtype.name
     if isinstance(spec, ConstantSpec):

@@ -246,3 +246,19 @@ def pointer_for_a_tensor(x: tk.Pointer):
 def test_pointers_are_no_tiles_and_no_tensors(body, message):
     with pytest.raises(tk.KernelTypeError, match=message):
         tk.kernel(body).ir(F.mut())
+
+
+def test_code_compiled_ahead_serves_better_aligned_pointers():
+    from tilekern.jit._compiled import covers
+    from tilekern.jit._export import _text
+    from tilekern.jit._specialize import specialize
+
+    def specs(alignment, *, writable=True):
+        out = tk.meta((16,), "f4", alignment=alignment)
+        args = (out.mut() if writable else out, tk.meta((16,), "f4"), 1, False)
+        return specialize("walk", walk.parameters, args, 16)
+
+    assert covers(specs(4), specs(16))
+    assert not covers(specs(16), specs(4))
+    assert not covers(specs(16), specs(16, writable=False))
+    assert [_text(spec) for spec in specs(16)[:2]] == ["mut float32[*]", "float32[*]"]
