@@ -328,6 +328,12 @@ class DeviceOp(Generic[T_co]):
         """`Tensor.try_partition` of what it yields."""
         return _combinators.method_of(self, "try_partition", (tile_shape,))
 
+    def map_partition(
+        self: DeviceOp[Partition], map_shape: object, tile_blocks: int
+    ) -> DeviceOp[MappedPartition]:
+        """`Partition.map` of what it yields, for persistent kernels; `map` itself is that of operations."""
+        return _combinators.method_of(self, "map", (map_shape, tile_blocks))
+
     def unpartition(self: DeviceOp[Partition] | DeviceOp[MappedPartition]) -> DeviceOp[Tensor]:
         """The tensor of the partition it yields."""
         return _combinators.method_of(self, "unpartition", ())

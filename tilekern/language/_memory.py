@@ -53,8 +53,8 @@ def load(
 ) -> Tile:
     """The tile of `shape` at tile index `index`: along axis i it starts at element `index[i] * shape[i]`.
 
-    The index counts tiles, from 0 up to below `num_tiles(array, axis, shape)`; one outside is an error on
-    the host device and undefined on a GPU. Elements of an edge tile past the tensor are `padding_mode`.
+    The index counts tiles, from 0 up to below `num_tiles(array, axis, shape)`; that it is in range is checked, see
+    docs/bounds.md. Elements of an edge tile past the tensor are `padding_mode`.
     `order` loads a transposed tile: tile axis i runs along tensor axis `order[i]`. `latency` (1 to 10) and
     `allow_tma` are hints to the GPU's compiler.
 
