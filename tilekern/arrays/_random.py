@@ -56,8 +56,8 @@ def randn(
     """Normal random numbers of mean 0 and variance 1, as an operation that yields a new tensor.
 
     By Box and Muller's transform of the same words as `rand`'s, in float32 (float64 for float64) and then
-    rounded. One seed gives the same numbers on every device up to rounding: within 4e-6 of the exact transform
-    in float32 and 1e-14 in float64. No element is beyond 5.77 (8.58 in float64), where 1 of 10**8 should be.
+    rounded. One seed gives the same numbers on every device up to rounding: within 6e-6 of the exact transform
+    in float32 and 2e-14 in float64. No element is beyond 5.77 (8.58 in float64), where 1 of 10**8 should be.
 
     Args:
         dtype: float16, bfloat16, float32 or float64.
