@@ -24,7 +24,7 @@ from ..ops import DeviceOp, collect, fill, memcpy, zip_ops
 from ..ops._unprepared import UNPREPARED
 from ..scheduling import order_read, order_write, wait_for_submission
 from ._memory import root_of
-from ._nodes import GraphNode
+from ._nodes import nodes_of
 from ._outputs import OutputTemplate
 from ._picture import graph_to_dot, graph_to_svg
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..ops import ExecutionContext
     from ..scheduling import Device, Stream, Submission
     from ._memory import GraphState
+    from ._nodes import GraphNode
     from ._recorder import Recorder, RecordingStream, Uses
     from ._scope import Scope
 
@@ -183,9 +184,8 @@ class CudaGraph(Generic[T]):
 
     @property
     def nodes(self) -> tuple[GraphNode, ...]:
-        """The nodes, each after those it depends on; those of children and conditional bodies are in theirs."""
-        index = {node: i for i, node in enumerate(self._nodes)}
-        return tuple(GraphNode._make(self, node, index) for node in self._nodes)
+        """The nodes, each after those it depends on; those of children and conditional bodies are in `node.bodies`."""
+        return nodes_of(self, self._nodes)
 
     @property
     def inputs(self) -> dict[str, Tensor]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..scheduling import Device
     from ._graph import CudaGraph
 
-__all__ = ["GraphNode", "kind_of", "label_of"]
+__all__ = ["GraphNode", "kind_of", "label_of", "nodes_of"]
 
 
 def kind_of(node: Node) -> str:
@@ -95,7 +95,7 @@ class GraphNode:
     """One node of a graph. Changes take effect with the next launch that is enqueued; those in flight keep the old.
 
     Attributes:
-        index: its place among `graph.nodes`. kind: `"kernel"`, `"copy"`, `"upload"` (from staged host data), `"fill"`,
+        index: its place in its list. kind: `"kernel"`, `"copy"`, `"upload"` (from staged host data), `"fill"`,
             `"convert"`, `"graph"` (another graph), `"if"`, `"while"`, `"foreign"` (another library's work), `"join"`.
         depends_on: indices of the nodes it comes right behind.
     """
@@ -123,6 +123,21 @@ class GraphNode:
     def name(self) -> str:
         """The kernel's name; empty for other kinds."""
         return self._node.name if isinstance(self._node, KernelNode) else ""
+
+    @property
+    def bodies(self) -> tuple[tuple[GraphNode, ...], ...]:
+        """The nodes inside: of `"graph"` and `"while"` one list, of `"if"` one or two (what runs else); of others none.
+
+        A change of such a node makes the driver's graph anew before the next launch.
+        """
+        node = self._node
+        if isinstance(node, ChildNode):
+            lists = [node.nodes]
+        elif isinstance(node, ConditionalNode):
+            lists = list(node.bodies)
+        else:
+            return ()
+        return tuple(nodes_of(self._graph, nodes) for nodes in lists)
 
     def __repr__(self) -> str:
         return f"<GraphNode {self.index}: {label_of(self._node)}>"
@@ -269,6 +284,12 @@ class GraphNode:
             tuple(dict.fromkeys([*kept(old_reads), *reads])),
             tuple(dict.fromkeys([*kept(old_writes), *writes])),
         )
+
+
+def nodes_of(graph: CudaGraph[Any], nodes: list[Node]) -> tuple[GraphNode, ...]:
+    """Nodes as users see them."""
+    index = {node: i for i, node in enumerate(nodes)}
+    return tuple(GraphNode._make(graph, node, index) for node in nodes)
 
 
 def _checked(step: Step, value: Any, kernel: str, device: Device) -> tuple[Any, Buffer | None]:

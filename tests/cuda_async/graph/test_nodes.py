@@ -107,5 +107,21 @@ async def test_what_the_driver_cannot_change_is_made_anew(stepped, kernels):
     assert launched.sync()[:] is not None
 
 
+async def test_nodes_inside_of_others(device, kernels):
+    """Of a child, whose own graph stays what it was, and of a loop's body."""
+    x, n = await ca.zip(ca.zeros(8), ca.full(1, 2, "int32"))
+    inner = await kernels.scale(x, 1.0, 1.0).graph()
+    body = kernels.scale(x, 1.0, 10.0).then(lambda _: kernels.count_down.launch(1, 1, ca.mut(n)))
+    graph = await inner.launch().then(lambda _: ca.while_loop(n, lambda: body)).graph(inputs={"n": n})
+    child, loop = graph.nodes
+    assert [[len(nodes) for nodes in node.bodies] for node in (child, loop)] == [[1], [2]]
+    child.bodies[0][0].set_arguments({3: 2.0})
+    loop.bodies[0][0].set_arguments({3: 100.0})
+    await graph.replay(n=3)
+    assert (await x.to_host())[0] == 302.0
+    await inner.launch()
+    assert (await x.to_host())[0] == 303.0
+
+
 def _wait_enqueued(stepped, stream):
     stepped.driver.wait_enqueued(stream.handle, 1)
