@@ -21,7 +21,7 @@ def test_hello_world_prints_capitals(load_example, device, monkeypatch, capsys):
     assert capsys.readouterr().out.startswith(f"HELLO FROM A TILE KERNEL on {device}")
 
 
-@pytest.mark.parametrize("name", ["add", "saxpy", "custom_device_op", "graph_replay"])
+@pytest.mark.parametrize("name", ["add", "saxpy", "custom_device_op", "graph_replay", "tune_softmax"])
 def test_example_passes(load_example, device, monkeypatch, capsys, name):
     assert run(load_example(name).main, monkeypatch, "--device", str(device)) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("PASS")
@@ -42,7 +42,7 @@ def test_async_pipeline_passes_and_overlaps(load_example, device, monkeypatch, c
     "name",
     [
         *("hello_world", "add", "saxpy", "custom_device_op", "async_pipeline", "tile_simt_interop"),
-        "graph_replay",
+        *("graph_replay", "tune_softmax"),
     ],
 )
 def test_example_says_how_it_is_run(name):
