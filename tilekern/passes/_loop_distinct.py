@@ -11,9 +11,9 @@ it cannot come round to an index that it had without one in between that is no i
 The numbers of a tile that a walk over a mapped partition gives differ from turn to turn when taken together: an
 index that has all of them is as good as a counter.
 
-Refuses everything else: indices from memory, pointers, tiles that overlap, tensors whose elements may
-overlap, and two indices that differ from each other by more than nothing (a store to tile i and a load of tile
-i + 1 meet in the next turn).
+Refuses everything else: loads that look for what other blocks write, indices from memory, pointers, tiles
+that overlap, tensors whose elements may overlap, and two indices that differ from each other by more than
+nothing (a store to tile i and a load of tile i + 1 meet in the next turn).
 """
 
 from __future__ import annotations
@@ -96,12 +96,15 @@ class LoopDistinct:
 
     def apart(self, loop: ForOp | LoopOp, root: Value) -> bool:
         """True when no turn of the loop stores what another one accesses of the root."""
+        accesses = self._accesses.get((loop, root), ())
+        if any(op.effect == "read" and op.ordering != "weak" for op in accesses):
+            return False
         if not self.writes(loop, root):
             return True
         if not isinstance(loop, ForOp):
             return False
         common: set[object] | None = None
-        for op in self._accesses[loop, root]:
+        for op in accesses:
             own = self._axes(loop, op)
             common = own if common is None else common & own
         return bool(common)

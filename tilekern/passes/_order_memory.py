@@ -9,7 +9,8 @@ parameters counts as an access to each of them.
 Per parameter that is stored to ("root"), walking the program in order, a "front" says what follows what:
 
     a store comes after everything before it
-    a load comes after the last store; loads have no order among themselves
+    a load comes after the last store, and after the last load that is not weak: of what other blocks write,
+        it must not see less than that one; loads have no other order among themselves
     an `if` yields the front of the side taken
     a loop carries a token; what follows the loop comes after it
 
@@ -168,7 +169,7 @@ class _Order:
                 fronts[root] = _Front.of(token)
             elif root in touched:
                 after = front.with_load(token)
-                fronts[root] = _Front((token,), after.stores_after) if op.acquires else after
+                fronts[root] = after if op.ordering == "weak" else _Front((token,), after.stores_after)
             elif op.acquires:
                 fronts[root] = front.with_barrier(token)
 
