@@ -118,7 +118,8 @@ rows = StridedCopyNode(dependencies=tuple(fills), dst=first + 8192, dst_strides_
                        src_strides_bytes=(4096, 1), shape=(4, 2000), itemsize=1)
 scattered = StridedCopyNode(dependencies=(rows,), dst=first, dst_strides_bytes=(3,), src=second,
                             src_strides_bytes=(5,), shape=(9,), itemsize=1)
-convert = ConvertNode(dependencies=(rows,), dst=first, dst_dtype=np.dtype("f4"), src=second, src_dtype=np.dtype("f2"), count=8)
+convert = ConvertNode(dependencies=(rows,), dst=first, dst_dtype=np.dtype("f4"), src=second, src_dtype=np.dtype("f2"),
+                      count=8)
 joined = EmptyNode(dependencies=(scattered, convert))
 child = ChildNode(dependencies=(joined,), nodes=[CopyNode(dst=first + 128, src=first, size_bytes=32)])
 pair = [FillNode(dst=first + 512, pattern=b"x", count=1), FillNode(dst=first + 513, pattern=b"y", count=1)]
@@ -129,7 +130,8 @@ driver.capture_begin(stream)
 library.fake_enqueue(ctypes.c_ulonglong(first + 1024), 7)
 captured = driver.capture_end(stream)
 foreign = ForeignNode(dependencies=(two,), captured=captured)
-either = ConditionalNode(dependencies=(foreign,), kind=ConditionKind.IF, predicate=first, itemsize=4, bodies=([pair[0]], []))
+either = ConditionalNode(dependencies=(foreign,), kind=ConditionKind.IF, predicate=first, itemsize=4,
+                         bodies=([pair[0]], []))
 turns = FillNode(dst=first, pattern=b"z", count=1)
 loop = ConditionalNode(dependencies=(either,), kind=ConditionKind.WHILE, predicate=first, itemsize=8,
                        bodies=([turns, FillNode(dependencies=(turns,), dst=first, pattern=b"w", count=1)],))
@@ -205,6 +207,84 @@ def library_folder(tmp_path_factory):
 def test_driver_runs_on_the_real_bindings(library_folder):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "LD_LIBRARY_PATH": str(library_folder)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "all right\n"
+
+
+GRAPHS = r"""
+import asyncio, ctypes, gc
+import numpy as np
+import cuda_async as ca
+
+library = ctypes.CDLL("libcuda.so.1")
+PTX = ".version 8.0\n.target sm_80\n.visible .entry scale(.param .u64 x, .param .u32 n, .param .f32 f) { ret; }\n"
+
+def raises(kind, text, call):
+    try: asyncio.run(call())
+    except kind as error: assert text in str(error), error
+    else: raise AssertionError(f"no {kind.__name__}")
+
+async def made():
+    x, flag = await ca.zip(ca.from_host(np.arange(16, dtype="f4")), ca.zeros(1, "int32"))
+
+    def theirs(stream):
+        assert stream.__cuda_stream__()[1] == stream.handle != 0
+        library.fake_enqueue(ctypes.c_ulonglong(x._address), 3)
+
+    scale = ca.Module.from_ptx(PTX).function("scale")
+    op = scale.launch(1, 16, ca.mut(x), 16, 2.0).then(lambda _: ca.copy(x))
+    op = op.then(lambda y: ca.parallel(y.astype("f8"), ca.copy(y[::2]), ca.foreign(theirs, writes=[x])))
+    op = op.then(lambda p: ca.if_else(flag, lambda: ca.fill(x, 1.0), lambda: ca.fill(x, 2.0)).map(lambda _: p[0]))
+    return x, theirs, await op.graph(inputs={"x": x})
+
+async def replay():
+    x, theirs, graph = await made()
+    assert [(n.kind, n.depends_on) for n in graph.nodes] == [
+        ("kernel", ()), ("copy", (0,)), ("convert", (1,)), ("copy", (1,)), ("foreign", (1,)), ("if", (2, 3, 4))]
+    await graph.replay(x=np.ones(16, "f4"))
+    assert ctypes.string_at(x._address, 16) == b"\3" * 16
+    graph.nodes[0].set_arguments({2: 5.0})
+    graph.nodes[0].set_launch(grid=3)
+    await graph(x=2.0)
+    outer = await graph.launch().then(lambda _: ca.copy(x)).graph()
+    await outer.launch()
+    assert [n.kind for n in outer.nodes] == ["graph", "copy"]
+
+async def fails(stop):
+    x, theirs, graph = await made()
+    await ca.foreign(stop(theirs), writes=[x]).graph()
+
+def raising(theirs):
+    def work(stream):
+        theirs(stream)
+        raise ValueError("theirs")
+    return work
+
+def invalid(theirs):
+    library.fake_fail(b"cuStreamEndCapture", 901)
+    return theirs
+
+with ca.use_device("cuda:0"):
+    asyncio.run(replay())
+    raises(ValueError, "theirs", lambda: fails(raising))
+    raises(ca.CaptureError, "could not be captured", lambda: fails(invalid))
+    asyncio.run(replay())
+    gc.collect()
+    ca.drain().sync()
+    assert library.fake_live_graphs() == 0, library.fake_live_graphs()
+print("all right")
+"""
+
+
+def test_graphs_run_on_the_real_bindings(library_folder):
+    """From the operations down; nothing of the driver's is left behind, after errors neither."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", GRAPHS],
         capture_output=True,
         text=True,
         timeout=120,
