@@ -16,7 +16,15 @@ from dataclasses import dataclass
 
 from ..dtypes import DType
 
-__all__ = ["ConstantSpec", "GroupSpec", "ParameterSpec", "PartitionSpec", "PointerSpec", "ScalarSpec", "TensorSpec"]
+__all__ = [
+    "ConstantSpec",
+    "GroupSpec",
+    "ParameterSpec",
+    "PartitionSpec",
+    "PointerSpec",
+    "ScalarSpec",
+    "TensorSpec",
+]
 
 
 @dataclass(frozen=True, slots=True)

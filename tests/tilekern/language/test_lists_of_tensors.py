@@ -68,7 +68,9 @@ def store_to_one(xs, n: int):
 
 def test_refused_at_the_line():
     out, x = tk.meta((4,), "f4").mut(), tk.meta((4,), "f4")
-    with pytest.raises(tk.KernelTypeError, match="have one element type and rank, got float32 of rank 1, int32 of"):
+    with pytest.raises(
+        tk.KernelTypeError, match="have one element type and rank, got float32 of rank 1, int32 of"
+    ):
         choose.ir(out, (x, tk.meta((4,), "i4")), 1)
     with pytest.raises(tk.KernelValueError, match="at most 64 tensors, got 65"):
         choose.ir(out, (x,) * 65, 1)
