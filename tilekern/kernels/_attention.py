@@ -148,7 +148,7 @@ def attention_decode(
         factor = 1.0 / math.sqrt(size) if scale is None else float(scale)
         grouped = q.reshape(batch, key_heads, group, size)
         tile = (max(16, power_of_two(group)), DECODE_KEYS, max(16, side))
-        op = raw.attention_decode(
+        op = tuned(raw.attention_decode, occupancy=4)(
             parts, weights, grouped, keys, values, positions, factor, window or 0, tile
         ).grid((shares, key_heads, batch))
         last = (power_of_two(shares), power_of_two(group), side)

@@ -11,9 +11,11 @@ from ._operands import (
     check_dtype,
     check_shape,
     key_of,
+    occupancy_of,
     output,
     power_of_two,
     rows_of,
+    tuned,
     vector_tile,
     with_tensors,
 )
@@ -103,7 +105,8 @@ def silu_mul(gate: Operand, up: Operand | None = None, *, out: Tensor | None = N
         tile = (min(max(1, 1024 // width), power_of_two(count)), width)
         shape = (*gate.shape[:-1], columns)
         place = output("silu_mul", out, shape, gate.dtype).reshape(count, columns).partition(tile)
-        op = raw.silu_mul(place, rows, others).first().unpartition()
+        kernel = tuned(raw.silu_mul, occupancy=occupancy_of(2048))
+        op = kernel(place, rows, others).first().unpartition()
         return op if len(shape) == 2 else op.reshape(shape)
 
     return with_tensors(launch, gate, up)

@@ -145,7 +145,8 @@ def linear(
             columns = floor_power_of_two(-(-n // (2 * multiprocessors(x))))
             columns = max(1, min(columns, 8 // power_of_two(m), power_of_two(n)))
             tiles = place.partition((power_of_two(m), columns))
-            op = raw.matvec(tiles, rows, weight, bias, more, depth, activation).first().unpartition()
+            kernel = tuned(raw.matvec, occupancy=4)
+            op = kernel(tiles, rows, weight, bias, more, depth, activation).first().unpartition()
         else:
             place_now = None if out is None else output("linear", out, shape, x.dtype).reshape(m, n)
             assert not isinstance(place_now, ca.DeviceOp)

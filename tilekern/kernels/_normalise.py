@@ -12,9 +12,11 @@ from ._operands import (
     check_dtype,
     check_shape,
     mutable,
+    occupancy_of,
     output,
     row_tile,
     rows_of,
+    tuned,
     with_tensors,
 )
 
@@ -36,9 +38,12 @@ def _by_rows(
     rows, columns = rows_of(x).shape
     place = output(name, out, x.shape, x.dtype).reshape(rows, columns)
     if columns > LONGEST_ROW:
+        long = tuned(long, occupancy=occupancy_of(CHUNK))
         op: DeviceOp[Tensor] = long(mutable(place), rows_of(x), *rest, CHUNK).grid(rows).first()
     else:
-        op = kernel(place.partition(row_tile(rows, columns)), rows_of(x), *rest).first().unpartition()
+        tile = row_tile(rows, columns)
+        kernel = tuned(kernel, occupancy=occupancy_of(tile[0] * tile[1]))
+        op = kernel(place.partition(tile), rows_of(x), *rest).first().unpartition()
     return op if x.ndim == 2 else op.reshape(x.shape)
 
 
@@ -123,7 +128,8 @@ def add_rms_norm(
             output("add_rms_norm", place, shape, x.dtype).reshape(rows, columns).partition(tile)
             for place in (out, total)
         ]
-        op = raw.add_rms_norm(*places, rows_of(x), rows_of(residual), weight, float(eps))
+        kernel = tuned(raw.add_rms_norm, occupancy=occupancy_of(tile[0] * tile[1]))
+        op = kernel(*places, rows_of(x), rows_of(residual), weight, float(eps))
         return op.map(
             lambda made: (made[0].unpartition().reshape(shape), made[1].unpartition().reshape(shape))
         )
@@ -153,9 +159,9 @@ def add_layer_norm(
         check_shape("add_layer_norm", x.shape[-1:], bias=bias)
         rows, columns = rows_of(x).shape
         place = output("add_layer_norm", out, x.shape, x.dtype).reshape(rows, columns)
-        op = raw.add_layer_norm(
-            place.partition(row_tile(rows, columns)), rows_of(x), rows_of(residual), weight, bias, float(eps)
-        )
+        tile = row_tile(rows, columns)
+        kernel = tuned(raw.add_layer_norm, occupancy=occupancy_of(tile[0] * tile[1]))
+        op = kernel(place.partition(tile), rows_of(x), rows_of(residual), weight, bias, float(eps))
         return op.first().unpartition().reshape(x.shape)
 
     return with_tensors(launch, x, residual, weight, bias)

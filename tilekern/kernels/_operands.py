@@ -25,6 +25,7 @@ __all__ = [
     "floor_power_of_two",
     "key_of",
     "mutable",
+    "occupancy_of",
     "output",
     "power_of_two",
     "row_tile",
@@ -157,6 +158,16 @@ def key_of(name: str, seed: int) -> tuple[np.uint32, np.uint32]:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 1 << 64:
         raise ValueError(f"{name}: a seed is a whole number from 0 to 2**64 - 1, got {seed!r}")
     return np.uint32(int(seed) & 0xFFFFFFFF), np.uint32(int(seed) >> 32)
+
+
+def occupancy_of(elements: int) -> int:
+    """Blocks that a multiprocessor shall run at once, of a kernel that is bound by memory, by elements of a tile.
+
+    Where a tile goes through the tensor memory accelerator, the assembler for sm_90 gives a thread 255 registers unless
+    told otherwise, and one block fills the multiprocessor: too few to hide the time that memory takes. These
+    are as many as need no spills.
+    """
+    return 8 if elements <= 2048 else 4 if elements <= 4096 else 2
 
 
 @lru_cache(maxsize=256)

@@ -13,6 +13,7 @@ from ._operands import (
     check_shape,
     output,
     power_of_two,
+    tuned,
     with_tensors,
 )
 
@@ -39,7 +40,8 @@ def embedding(ids: Operand, table: Operand, *, out: Tensor | None = None) -> Dev
         tile = (min(max(1, 1024 // width), power_of_two(ids.size)), width)
         shape = (*ids.shape, columns)
         place = output("embedding", out, shape, table.dtype).reshape(ids.size, columns).partition(tile)
-        return raw.embedding(place, ids.reshape(-1), table).first().unpartition().reshape(shape)
+        kernel = tuned(raw.embedding, occupancy=8)
+        return kernel(place, ids.reshape(-1), table).first().unpartition().reshape(shape)
 
     return with_tensors(launch, ids, table)
 
@@ -53,7 +55,7 @@ def transpose(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
         rows, columns = x.shape
         tile = (min(64, power_of_two(columns)), min(64, power_of_two(rows)))
         place = output("transpose", out, (columns, rows), x.dtype).partition(tile)
-        return raw.transpose(place, x).first().unpartition()
+        return tuned(raw.transpose, occupancy=4)(place, x).first().unpartition()
 
     return with_tensors(launch, x)
 
@@ -76,6 +78,6 @@ def mean_pool(x: Operand, lengths: Operand | None = None, *, out: Tensor | None 
         width = min(128, power_of_two(columns))
         place = output("mean_pool", out, (batch, columns), x.dtype).partition((1, width))
         rows = min(32, power_of_two(tokens))
-        return raw.mean_pool(place, x, lengths, rows).first().unpartition()
+        return tuned(raw.mean_pool, occupancy=4)(place, x, lengths, rows).first().unpartition()
 
     return with_tensors(launch, x, lengths)

@@ -14,8 +14,10 @@ from ._operands import (
     check_dtype,
     check_shape,
     key_of,
+    occupancy_of,
     output,
     power_of_two,
+    tuned,
     with_tensors,
 )
 
@@ -154,7 +156,8 @@ def cross_entropy(
         check_shape("cross_entropy", (rows,), labels=labels)
         losses = ca.empty((rows,), FLOAT32).partition(1)
         chunk = min(2 * CHUNK, power_of_two(columns))
-        op = raw.cross_entropy(losses, logits, labels, ignore, chunk).first().unpartition()
+        kernel = tuned(raw.cross_entropy, occupancy=occupancy_of(chunk))
+        op = kernel(losses, logits, labels, ignore, chunk).first().unpartition()
         if reduction == "none":
             return op
         total = ca.empty((1,), FLOAT32).partition(1)

@@ -1,12 +1,20 @@
-"""What the tests of the kernel library share: values, and how close results must be."""
+"""What the tests of the kernel library share: values, and how close results must be.
+
+The folder is made an import path, for the samples: folders of tests are none in the import mode they run in.
+"""
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import cuda_async as ca
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 ROUNDING = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}

@@ -165,7 +165,7 @@ def batched_matmul(
     c.store(acc.astype(c.dtype).reshape((1, rows, columns)))
 
 
-@tk.kernel
+@tk.kernel(fuse_multiply_add=True)
 def matvec(
     out: tk.Tile2D,
     x: tk.Tensor2D,

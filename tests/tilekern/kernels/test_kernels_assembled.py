@@ -1,0 +1,73 @@
+"""Every kernel of the library: bytecode that NVIDIA's verifier accepts, and code for every target."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from kernel_samples import samples
+
+import tilekern as tk
+from tilekern import tileir
+from tilekern.kernels import raw
+
+DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype("f2"), "f32": np.dtype("f4")}
+TARGETS = ["sm_80", "sm_90", "sm_100", "sm_120"]
+NAMES = list(samples(DTYPES["f32"]))
+FEW = ("sum_splits", "reduce_losses", "argmax_of_chunks", "sample_candidates")
+"""Kernels that do not depend on the element type, or hardly."""
+
+
+def assembled(name, dtype, target):
+    kernel, args = samples(DTYPES[dtype])[name]
+    code = tileir.assemble(kernel.bytecode(*args), target, kernel=kernel.name).cubin
+    assert code[:4] == b"\x7fELF"
+
+
+def test_every_kernel_has_a_sample():
+    sampled = {kernel.name for kernel, _ in samples(DTYPES["f32"]).values()}
+    assert sampled == set(raw.__all__)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_verifier_accepts_kernels(dtype, disassemble):
+    for kernel, args in samples(DTYPES[dtype]).values():
+        assert kernel.name in disassemble(kernel.bytecode(*args))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "target"),
+    [(n, list(DTYPES)[i % 3], TARGETS[i // 3 % 4]) for i, n in enumerate(NAMES) if n not in FEW],
+)
+def test_kernel_assembles(name, dtype, target, disassemble):
+    """One element type and one target each, in turn; all of them in the long sweep."""
+    assembled(name, dtype, target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", NAMES)
+def test_kernel_assembles_for_every_type_and_target(name, dtype, target, disassemble):
+    assembled(name, dtype, target)
+
+
+@pytest.mark.parametrize("target", ["sm_90"])
+def test_products_and_attention_use_tensor_cores_and_tma(target, disassemble):
+    """Without these they are several times slower."""
+    chosen = samples(DTYPES["bf16"])
+    for name in ("matmul_epilogue", "attention"):
+        kernel, args = chosen[name]
+        report = str(kernel.report(*args, arch=target))
+        assert "Tensor-core SM90" in report
+        assert "TMA Load" in report
+        assert "no spills" in report
+        assert "Failed" not in report
+
+
+def test_sizes_and_lengths_are_no_part_of_a_variant():
+    d = DTYPES["bf16"]
+    kernel, _ = samples(d)["row_softmax"]
+    texts = {
+        kernel.ir(tk.meta((rows, 576), d).partition((1, 1024)), tk.meta((rows, 576), d))
+        for rows in (3, 5, 700)
+    }
+    assert len(texts) == 1
