@@ -280,5 +280,5 @@ def fma(
 
 
 def where(condition: Scalar, x: Scalar, y: Scalar) -> Tile:
-    """`x` where the condition holds, else `y`; all three broadcast together."""
+    """`x` where the condition holds, else `y`; all three broadcast together. Also of two tiles of pointers."""
     kernel_only()

@@ -262,3 +262,20 @@ def test_code_compiled_ahead_serves_better_aligned_pointers():
     assert not covers(specs(16), specs(4))
     assert not covers(specs(16), specs(16, writable=False))
     assert [_text(spec) for spec in specs(16)[:2]] == ["mut float32[*]", "float32[*]"]
+
+
+@tk.kernel
+def merge(out: tk.Pointer, x: tk.Pointer, y: tk.Pointer):
+    i = tk.arange(8, dtype=tk.int32)
+    (out + i).store(tk.where(i % 2 == 0, x + i, y).load())
+
+
+def test_where_of_pointers(device):
+    x, y = np.arange(8, dtype="i4"), np.array([-1], "i4")
+    out = ca.zeros((8,), "i4").sync()
+    merge(ca.mut(out), ca.from_host(x), ca.from_host(y)).grid(1).sync()
+    assert out.to_host().sync().tolist() == [0, -1, 2, -1, 4, -1, 6, -1]
+    with pytest.raises(
+        tk.KernelTypeError, match=r"where takes pointers to one type, got a tile .* to int32 and a"
+    ):
+        merge.ir(tk.meta(8, "i4").mut(), tk.meta(8, "i4"), tk.meta(8, "f4"))

@@ -39,8 +39,9 @@ from ...ir import (
     Value,
 )
 from .._operators import binary, compare, emit_binary, unary
+from .._pointers import broadcast_pointers
 from .._promotion import as_float, as_tile, broadcast_shape, broadcast_to, cast, promote
-from .._values import Loose, is_loose, is_number, tile_type
+from .._values import Loose, describe, is_loose, is_number, is_pointer, pointee, tile_type
 from ._options import flush_option, rounding_option
 from ._registry import HANDLERS, implements
 
@@ -299,10 +300,24 @@ def fma(
 @implements(language.where)
 def where(t: Translator, condition: object, x: object, y: object) -> object:
     choice = cast(t, as_tile(t, condition, "the condition of where"), bool_)
+    if is_pointer(x) and is_pointer(y):
+        return _where_pointers(t, choice, x, y)
     if_true, if_false = promote(t, x, y)
     if tile_type(if_true).number is float4_e2m1fn:
         raise t.wrong_type("where does not take float4_e2m1fn; convert first, as in x.astype(tk.float32)")
     shape = broadcast_shape(t, tile_type(choice).shape, tile_type(if_true).shape)
     choice, if_true, if_false = (broadcast_to(t, v, shape) for v in (choice, if_true, if_false))
     op = SelectOp(condition=choice, if_true=if_true, if_false=if_false, result=Value(if_true.type))
+    return t.add(op).result
+
+
+def _where_pointers(t: Translator, choice: Value, x: Value, y: Value) -> Value:
+    if pointee(x) is not pointee(y):
+        raise t.wrong_type(f"where takes pointers to one type, got {describe(x)} and {describe(y)}")
+    shape = tile_type(choice).shape
+    for value in (x, y):
+        shape = broadcast_shape(t, shape, tile_type(value).shape)
+    if_true, if_false = (broadcast_pointers(t, v, shape) for v in (x, y))
+    condition = broadcast_to(t, choice, shape)
+    op = SelectOp(condition=condition, if_true=if_true, if_false=if_false, result=Value(if_true.type))
     return t.add(op).result
