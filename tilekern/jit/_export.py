@@ -60,7 +60,8 @@ def _compile(op: CompileOp, target: str) -> dict[str, tuple[dict[str, Any], byte
     from ._specialize import specialize
 
     kernel, options = op._kernel, op._options.for_target(target)
-    specs = specialize(kernel.name, kernel.parameters, op._args, options.max_divisibility)
+    given = specialize(kernel.name, kernel.parameters, op._args, options.max_divisibility)
+    specs = kernel.grouped_specs(given)
     entry, cubin, has_other = _compile_one(kernel, specs, options, target)
     made = {entry["cubin"]: (entry, cubin)}
     if has_other:

@@ -309,6 +309,10 @@ class Kernel:
             return grouped.grouped_specs(grouped._specs(grouped.parts(bound), {}))
         return specialize(self.name, parameters, bound, self.options.max_divisibility)
 
+    def grouped_specs(self, specs: Sequence[ParameterSpec]) -> tuple[ParameterSpec, ...]:
+        """The specs of the function's parameters, from those of the arguments as they are passed: the same."""
+        return tuple(specs)
+
     # -- from a call to code
 
     def _declare(self) -> tuple[Parameter, ...]:

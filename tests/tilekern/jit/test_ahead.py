@@ -249,3 +249,22 @@ def test_variant_that_checks_bounds_itself_is_exported_too(disassemble, tmp_path
         for check_variants in (True, False):
             options = replace(k.options, check_variants=check_variants)
             assert variant(k, args, cache, options=options).timings.origin == "ahead of time"
+
+
+def test_grouped_arguments(disassemble, tmp_path, no_assembler, monkeypatch):
+    @tk.kernel
+    def k(out: tk.Tile1D, pair: tuple):
+        out.store(tk.load_like(pair[0], out) * pair[1])
+
+    def args(n):
+        return M(n, "f4").partition(16), (M(n, "f4"), 2.0)
+
+    monkeypatch.delenv("TILEKERN_TILEIRAS")
+    tk.export_compiled(tmp_path / "kernels", [k.compile(*args(3))], arch="sm_90")
+    monkeypatch.setenv("TILEKERN_TILEIRAS", str(tmp_path / "nowhere"))
+    cache = DiskCache(tmp_path / "cache")
+    with tk.load_compiled(tmp_path / "kernels", only=True) as loaded:
+        assert loaded.variants[0].arguments == "float32[*]/16, (float32[*], float64)"
+        for n in (5, 64):
+            found = obtain(k, k._function, k._specs(args(n), {}), k.options, "sm_90", cache)
+            assert found.timings.origin == "ahead of time"
