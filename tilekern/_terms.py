@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
 __all__ = [
@@ -36,12 +37,32 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class _Keyed:
+    """Compared, hashed and sorted by `key`, which is made once: terms are looked up more often than made."""
+
+    key: Any
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(self) is type(other) and self.key == other.key)
+
+
+@dataclass(frozen=True, eq=False)
+class Argument(_Keyed):
     """A flat argument of the launch, by position; `name` is for messages."""
 
     position: int
     name: str
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        return (0, self.position)
 
     def __str__(self) -> str:
         base, _, axis = self.name.rpartition("_shape")
@@ -51,55 +72,75 @@ class Argument:
         return f"{base}.strides[{axis}]" if base and axis.isdigit() else self.name
 
 
-@dataclass(frozen=True, slots=True)
-class GridSize:
+@dataclass(frozen=True, eq=False)
+class GridSize(_Keyed):
     """The number of blocks along a grid axis."""
 
     axis: int
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        return (1, self.axis)
 
     def __str__(self) -> str:
         return f"num_blocks({self.axis})"
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+@dataclass(frozen=True, eq=False)
+class Unknown(_Keyed):
     """A value inside of the kernel, by a number its user gives it; no launch knows it."""
 
     number: int
     name: str
 
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        return (2, self.number)
+
     def __str__(self) -> str:
         return self.name or "a value of the kernel"
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+@dataclass(frozen=True, eq=False)
+class Product(_Keyed):
     """Two or more atoms multiplied."""
 
     factors: tuple[Atom, ...]
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        return (3, tuple([f.key for f in self.factors]))
 
     def __str__(self) -> str:
         return " * ".join(map(str, self.factors))
 
 
-@dataclass(frozen=True, slots=True)
-class Quotient:
+@dataclass(frozen=True, eq=False)
+class Quotient(_Keyed):
     """`above / below`, rounded up or down to a whole number; `below` of 0 or less has no value."""
 
     above: Term
     below: Term
     up: bool
 
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        return (4, self.above.key, self.below.key, self.up)
+
     def __str__(self) -> str:
         return f"{'cdiv' if self.up else 'floordiv'}({self.above}, {self.below})"
 
 
-@dataclass(frozen=True, slots=True)
-class Extreme:
+@dataclass(frozen=True, eq=False)
+class Extreme(_Keyed):
     """The least or greatest of some terms."""
 
     which: Literal["min", "max"]
     terms: tuple[Term, ...]
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        return (5, self.which, tuple([t.key for t in self.terms]))
 
     def __str__(self) -> str:
         return f"{self.which}({', '.join(map(str, self.terms))})"
@@ -111,12 +152,16 @@ Encoded = tuple[Any, ...]
 Atom = Argument | GridSize | Unknown | Product | Quotient | Extreme
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+@dataclass(frozen=True, eq=False)
+class Term(_Keyed):
     """`constant` plus `count * atom` for each of `parts`, sorted, no count being 0."""
 
     constant: int
     parts: tuple[tuple[Atom, int], ...] = ()
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        return (self.constant, tuple([(atom.key, count) for atom, count in self.parts]))
 
     @property
     def number(self) -> int | None:
@@ -138,6 +183,8 @@ class Term:
     def __add__(self, other: Term | int) -> Term:
         if isinstance(other, int):
             return Term(self.constant + other, self.parts)
+        if not other.parts:
+            return Term(self.constant + other.constant, self.parts)
         counts = dict(self.parts)
         for atom, count in other.parts:
             counts[atom] = counts.get(atom, 0) + count
@@ -161,6 +208,14 @@ class Term:
                 elif (one := left or right) is not None:
                     counts[one] = counts.get(one, 0) + m * n
         return _from_counts(self.constant * other.constant, counts)
+
+    def with_atom(self, atom: Atom, term: Term) -> Term:
+        """With a term in place of an atom that is one of its parts."""
+        counts = dict(self.parts)
+        times = counts.pop(atom)
+        for other, count in term.parts:
+            counts[other] = counts.get(other, 0) + count * times
+        return _from_counts(self.constant + term.constant * times, counts)
 
     def replace(self, mapping: Mapping[Atom, Term]) -> Term:
         """With terms in place of atoms at the top of it."""
@@ -211,9 +266,29 @@ def _inner(atom: Atom) -> Iterator[Atom]:
             yield from term.atoms()
 
 
+def _key_of_part(part: tuple[Atom, int]) -> tuple[Any, ...]:
+    return part[0].key
+
+
+def _key_of_atom(atom: Atom) -> tuple[Any, ...]:
+    return atom.key
+
+
 def _from_counts(number: int, counts: dict[Atom, int]) -> Term:
     parts = [(atom, count) for atom, count in counts.items() if count]
-    return Term(number, tuple(sorted(parts, key=repr)))
+    if len(parts) > 1:
+        parts.sort(key=_part_order)
+    return Term(number, tuple(parts))
+
+
+@lru_cache(maxsize=4096)
+def _order(atom: Atom) -> str:
+    """What atoms are sorted by, so that equal terms are written alike; kept, because it is most of the work."""
+    return repr(atom)
+
+
+def _part_order(part: tuple[Atom, int]) -> str:
+    return _order(part[0])
 
 
 def _product(left: Atom, right: Atom) -> Product:
@@ -221,7 +296,7 @@ def _product(left: Atom, right: Atom) -> Product:
         *(left.factors if isinstance(left, Product) else (left,)),
         *(right.factors if isinstance(right, Product) else (right,)),
     ]
-    return Product(tuple(sorted(factors, key=repr)))
+    return Product(tuple(sorted(factors, key=_order)))
 
 
 def _of(atom: Atom) -> Term:
@@ -275,8 +350,8 @@ def sum_of(counted: Sequence[tuple[Term, int]]) -> Term:
 def encoded(terms: Sequence[Term]) -> tuple[Encoded, ...]:
     """Terms as nested tuples: ("sum", constant, (count, atom), ...).
 
-    Atoms are ("argument", position), ("grid", axis), ("product", *atoms), ("floordiv", term, term), ("cdiv", term, term),
-    ("min", *terms) and ("max", *terms).
+    Atoms are ("argument", position), ("grid", axis), ("product", *atoms), ("floordiv", term, term),
+    ("cdiv", term, term), ("min", *terms) and ("max", *terms).
 
     Raises:
         TypeError: something in it is known in the kernel only.

@@ -135,6 +135,7 @@ class Ranges:
         self._makers: dict[Value, Op] = {}
         self._extents: dict[Value, tuple[Term, ...]] = {}
         self._steps = 0
+        self._proved: dict[Term, Needs | None] = {}
         self._scalars = facts.scalars
         equal = dict(facts.equal)
         for position, value in enumerate(function.body.arguments):
@@ -315,6 +316,7 @@ class Ranges:
         atom = term.atom
         if atom is not None and atom in self._ranges:
             known = self._ranges[atom]
+            self._proved.clear()
             if op.lower is not None:
                 known.lows.insert(0, Bound(constant(op.lower)))
             if op.upper is not None:
@@ -474,8 +476,7 @@ class Ranges:
         try:
             yield
         finally:
-            for bounds, bound in added:
-                bounds.remove(bound)
+            self.forget(added)
 
     def assume(self, condition: Value, truth: bool) -> list[tuple[list[Bound], Bound]]:
         """As `where`, up to `forget`."""
@@ -485,10 +486,12 @@ class Ranges:
 
     def forget(self, added: list[tuple[list[Bound], Bound]]) -> None:
         """Undo `assume`."""
+        self._proved.clear()
         for bounds, bound in added:
             bounds.remove(bound)
 
     def _refine(self, condition: Value, truth: bool, added: list[tuple[list[Bound], Bound]]) -> None:
+        self._proved.clear()
         maker = self._makers.get(condition)
         if isinstance(maker, AndOp) and truth:
             self._refine(maker.lhs, True, added)
@@ -546,8 +549,11 @@ class Ranges:
 
     def proves(self, term: Term) -> Needs | None:
         """What it takes for a term to be 0 or more; None where that cannot be shown."""
+        if term in self._proved:
+            return self._proved[term]
         self._steps = 0
-        return self._proves(term, 0)
+        found = self._proved[term] = self._proves(term, 0)
+        return found
 
     def _proves(self, term: Term, depth: int) -> Needs | None:
         if term.number is not None:
@@ -560,7 +566,7 @@ class Ranges:
         for atom, count in sorted(term.parts, key=_order):
             for bounds in self._alternatives(atom, low=count > 0):
                 for bound in bounds:
-                    rest = self._proves(term + (bound.term - Term(0, ((atom, 1),))) * count, depth + 1)
+                    rest = self._proves(term.with_atom(atom, bound.term), depth + 1)
                     if rest is not None:
                         return rest | bound.needs
         return None
@@ -616,7 +622,7 @@ class Ranges:
                 return []
             exact = exact and bounds[0].exact and not (known.derived and len(unknown) > 1)
             needs |= bounds[0].needs
-            term = term + (bounds[0].term - Term(0, ((atom, 1),))) * count
+            term = term.with_atom(atom, bounds[0].term)
         return []
 
     def end(self, term: Term, *, low: bool) -> Bound | None:

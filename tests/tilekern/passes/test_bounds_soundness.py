@@ -108,7 +108,7 @@ def test_what_is_stated_to_the_assembler_holds(text, launch):
 
 
 @pytest.mark.slow
-@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=20000)
+@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=3000)
 @given(rp.programs(accesses=True), rp.launches())
 def test_many_placements(text, launch):
     numbers, grid = launch
