@@ -113,7 +113,8 @@ def check_with_transformers(config: Config, weights: Weights, prompts: list[list
     missing = theirs.load_state_dict(
         {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in state.items()}, strict=False
     )
-    assert not missing.missing_keys and not missing.unexpected_keys, missing
+    assert not missing.missing_keys, missing
+    assert not missing.unexpected_keys, missing
     worst = 0.0
     for prompt in prompts[:5]:
         tokens = list(prompt)
