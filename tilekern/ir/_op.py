@@ -125,6 +125,9 @@ class Op:
     effect: ClassVar[Effect] = "none"
     terminator: ClassVar[bool] = False
     fields: ClassVar[tuple[Field, ...]] = ()
+    _result_fields: ClassVar[tuple[Field, ...]] = ()
+    _region_fields: ClassVar[tuple[str, ...]] = ()
+    _operand_fields: ClassVar[tuple[Field, ...]] = ()
 
     def __init_subclass__(
         cls, *, mnemonic: str = "", effect: Effect | None = None, terminator: bool = False
@@ -135,6 +138,9 @@ class Op:
             if not annotation.startswith("ClassVar")
         ]
         cls.fields = (*cls.fields, *own)
+        cls._result_fields = tuple([f for f in cls.fields if f.kind in ("result", "results")])
+        cls._region_fields = tuple([f.name for f in cls.fields if f.kind == "region"])
+        cls._operand_fields = tuple([f for f in cls.fields if f.kind in ("operand", "operands", "optional")])
         if effect is not None:
             cls.effect = effect
         cls.terminator = terminator or cls.terminator
@@ -167,12 +173,12 @@ class Op:
     def operands(self) -> tuple[Value, ...]:
         """All values read, in field order."""
         found: list[Value] = []
-        for name, kind in self.fields:
+        for name, kind in self._operand_fields:
             if kind == "operand":
                 found.append(getattr(self, name))
             elif kind == "operands":
                 found.extend(getattr(self, name))
-            elif kind == "optional":
+            else:
                 value = getattr(self, name)
                 if value is not None:
                     found.append(value)
@@ -182,17 +188,18 @@ class Op:
     def results(self) -> tuple[Value, ...]:
         """All values defined, in field order."""
         found: list[Value] = []
-        for name, kind in self.fields:
+        for name, kind in self._result_fields:
             if kind == "result":
                 found.append(getattr(self, name))
-            elif kind == "results":
+            else:
                 found.extend(getattr(self, name))
         return tuple(found)
 
     @property
     def regions(self) -> tuple[Block, ...]:
         """The nested blocks, in field order."""
-        return tuple(getattr(self, name) for name, kind in self.fields if kind == "region")
+        names = self._region_fields
+        return tuple([getattr(self, name) for name in names]) if names else ()
 
     @property
     def attributes(self) -> dict[str, object]:
@@ -201,12 +208,12 @@ class Op:
 
     def replace_operands(self, mapping: Mapping[Value, Value]) -> None:
         """Read `mapping[v]` in place of every operand v it has."""
-        for name, kind in self.fields:
+        for name, kind in self._operand_fields:
             if kind in ("operand", "optional"):
                 value = getattr(self, name)
                 if value in mapping:
                     setattr(self, name, mapping[value])
-            elif kind == "operands":
+            else:
                 values = getattr(self, name)
                 if any(value in mapping for value in values):
                     setattr(self, name, tuple(mapping.get(value, value) for value in values))
