@@ -112,7 +112,7 @@ def loads_a_tensor_whole(out, x):
     out.store(x.load())  # error
 
 
-@told("store: missing a required argument: 'tile'; it takes (tile)", "out.store()")
+@told("store: missing a required argument: 'tile'; it takes (tile, *, latency=, allow_tma=)", "out.store()")
 def stores_nothing(out, x):
     out.store()  # error
 
