@@ -73,7 +73,7 @@ def _describe(arg: object) -> str:
         return "a NumPy array; bring it over with from_host()"
     if hasattr(arg, "__dlpack__") or hasattr(arg, "__cuda_array_interface__"):
         return f"a {type(arg).__module__}.{type(arg).__name__}; borrow it with from_dlpack()"
-    if isinstance(arg, list | set):
+    if isinstance(arg, set | frozenset):
         return f"a {type(arg).__name__}; give a tuple"
     if hasattr(arg, "__dataclass_fields__"):
         return f"a {type(arg).__name__}, which can change; mark it @dataclass(frozen=True)"

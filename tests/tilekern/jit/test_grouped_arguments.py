@@ -157,8 +157,8 @@ def test_compiled_bound_and_printed(device):
         (lambda x: of_record(fresh(), x, Affine(x, 3)), r"layer\.bias is declared tk.Tensor1D, got int 3"),
         (lambda x: by_mode(fresh(), x, Side.LARGE, 4, "f", tk.float32), "mode is declared Op, got Side"),
         (
-            lambda x: of_tuple(fresh(), [x, (x, 1)], (x, 2)),
-            "pair takes tensors and numbers, got a list; give a tuple",
+            lambda x: of_tuple(fresh(), {1, 2}, (x, 2)),
+            "pair takes tensors and numbers, got a set; give a tuple",
         ),
         (
             lambda x: of_tuple(fresh(), (x, (Loose(1), 1)), (x, 2)),
