@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 __all__ = [
@@ -266,14 +266,6 @@ def _inner(atom: Atom) -> Iterator[Atom]:
             yield from term.atoms()
 
 
-def _key_of_part(part: tuple[Atom, int]) -> tuple[Any, ...]:
-    return part[0].key
-
-
-def _key_of_atom(atom: Atom) -> tuple[Any, ...]:
-    return atom.key
-
-
 def _from_counts(number: int, counts: dict[Atom, int]) -> Term:
     parts = [(atom, count) for atom, count in counts.items() if count]
     if len(parts) > 1:
@@ -281,14 +273,12 @@ def _from_counts(number: int, counts: dict[Atom, int]) -> Term:
     return Term(number, tuple(parts))
 
 
-@lru_cache(maxsize=4096)
-def _order(atom: Atom) -> str:
-    """What atoms are sorted by, so that equal terms are written alike; kept, because it is most of the work."""
-    return repr(atom)
+def _order(atom: Atom) -> tuple[Any, ...]:
+    return atom.key
 
 
-def _part_order(part: tuple[Atom, int]) -> str:
-    return _order(part[0])
+def _part_order(part: tuple[Atom, int]) -> tuple[Any, ...]:
+    return part[0].key
 
 
 def _product(left: Atom, right: Atom) -> Product:

@@ -442,7 +442,7 @@ class _Axis:
 
     def _in_kernel(self, low: bool, high: bool) -> None:
         """Assert, as far out as it is sound; `low` and `high` say which side needs none."""
-        why = self._why_not()
+        why = self._why_not(low=low)
         if self._options.deny:
             raise KernelValueError(
                 f"{self._op.mnemonic} of {self._tensor}: the tile index along axis {self._axis}, {self._index}, "
@@ -463,16 +463,18 @@ class _Axis:
         self._assert_terms(frame.before, [*([] if low else [first]), *([] if high else [distance])], guards)
         self.note("kernel", where, why)
 
-    def _why_not(self) -> str:
+    def _why_not(self, *, low: bool) -> str:
         unknown = [a for a in self._index.atoms() if isinstance(a, Unknown)]
         for atom in unknown:
-            low, high = self._ranges.range_of(atom)
-            if low is None or low.weak or high is None or high.weak:
+            lowest, highest = self._ranges.range_of(atom)
+            if lowest is None or lowest.weak or highest is None or highest.weak:
                 return f"the range of {atom} is not known"
         if self._ranges.is_unknown(self._count):
             return f"the number of tiles, {self._count}, is known in the kernel only"
         if any(self._ranges.varies(t) for t in (self._index, self._count)):
             return "a number given at each launch decides, and the access may not be reached"
+        if not low:
+            return f"that {self._index} >= 0 is not known"
         return f"that {self._index} < {self._count} is not known"
 
     def _climb(self) -> tuple[Term, Term, list[ForOp], _Frame | None]:

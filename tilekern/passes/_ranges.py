@@ -273,7 +273,7 @@ class Ranges:
         if isinstance(op, NegOp):
             return -self.term(op.source)
         if isinstance(op, MulOp):
-            return self._times(op.lhs, op.rhs)
+            return self._times(op)
         if isinstance(op, ShiftLeftOp | ShiftRightOp):
             by = self.term(op.rhs).number
             dtype = integer_scalar(result)
@@ -323,11 +323,23 @@ class Ranges:
                 known.highs.insert(0, Bound(constant(op.upper)))
         return term
 
-    def _times(self, lhs: Value, rhs: Value) -> Term | None:
-        a, b = self.term(lhs), self.term(rhs)
-        if a.number is None and b.number is None and (self.is_unknown(a) or self.is_unknown(b)):
+    def _times(self, op: MulOp) -> Term | None:
+        a, b = self.term(op.lhs), self.term(op.rhs)
+        if a.number is not None or b.number is not None or not (self.is_unknown(a) or self.is_unknown(b)):
+            return a * b
+        # of two that are not negative: from 0 to the product of their ends, if that does not wrap
+        dtype = integer_scalar(op.result)
+        assert dtype is not None
+        first, second = self.end(a, low=False), self.end(b, low=False)
+        shown = [self.proves(a), self.proves(b), self.fits(a, dtype), self.fits(b, dtype)]
+        if first is None or second is None or None in shown:
             return None
-        return a * b
+        top = first.term * second.term
+        needs = first.needs.union(second.needs, *[found for found in shown if found])
+        if self.proves(constant(dtype.highest) - top) != NOTHING:
+            needs |= {constant(dtype.highest) - top}
+        lows, highs = [Bound(constant(0), needs=needs)], [Bound(top, needs=needs)]
+        return self._of_value(op.result, lows, highs, derived=True)
 
     def _divided(self, op: Op, lhs: Value, below: Term) -> Term | None:
         above, dtype = self.term(lhs), integer_scalar(lhs)
@@ -577,7 +589,7 @@ class Ranges:
         less = [a for a, n in term.parts if n == -1 and isinstance(a, Quotient)]
         for a in more:
             for b in less:
-                if a.below != b.below or a.up != b.up or self._proves(a.below - 1, depth + 1) is None:
+                if a.below != b.below or a.up != b.up:
                     continue
                 first = self._proves(a.above - b.above, depth + 1)
                 if first is None:
@@ -593,11 +605,13 @@ class Ranges:
         if known is not None:
             yield known.lows if low else known.highs
         elif isinstance(atom, Quotient):
-            if self._proves(atom.below - 1, 4) == NOTHING:
-                if low and self._proves(atom.above - 1, 4) == NOTHING and atom.up:
-                    yield [Bound(constant(1))]
-                elif self._proves(atom.above, 4) == NOTHING:
-                    yield [Bound(constant(0))] if low else [Bound(atom.above)]
+            # the divisor is 1 or more, or that is among the needs of what brought the quotient here
+            if low and atom.up and self._proves(atom.above - 1, 4) == NOTHING:
+                yield [Bound(constant(1))]
+            elif self._proves(atom.above, 4) == NOTHING:
+                yield [Bound(constant(0))] if low else [Bound(atom.above)]
+            elif not low and self._proves(-atom.above, 4) == NOTHING:
+                yield [Bound(constant(0))]
         elif isinstance(atom, Extreme):
             if (atom.which == "min") != low:
                 yield [Bound(term) for term in atom.terms]
