@@ -19,7 +19,7 @@ def load_example():
     loaded = []
 
     def load(name):
-        unique = f"example_{name}"
+        unique = f"example_{name.replace('/', '_')}"
         spec = importlib.util.spec_from_file_location(unique, EXAMPLES / f"{name}.py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[unique] = module  # dataclasses look their module up
