@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Kernel", "kernel", "timed"]
 
-_WHOLE = frozenset({Tensor, Mut, Read, Partition, MappedPartition, int, float, bool})
+_WHOLE = frozenset({Tensor, Mut, Read, Partition, MappedPartition, int, float, bool, str, type(None)})
 """Types of arguments that are no groups, looked at first."""
 
 MAX_RUNS = 4096

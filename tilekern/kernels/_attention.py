@@ -12,6 +12,7 @@ import cuda_async as ca
 from . import raw
 from ._operands import (
     FLOATS,
+    INT32,
     Operand,
     check_dtype,
     check_shape,
@@ -68,7 +69,7 @@ def attention(
     def launch(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None) -> DeviceOp[Tensor]:
         _check_heads("attention", q, k, v)
         batch, heads, queries, size = q.shape
-        check_dtype("attention", ("int32",), lengths=lengths)
+        check_dtype("attention", INT32, lengths=lengths)
         check_shape("attention", (batch,), lengths=lengths)
         if causal and queries > k.shape[2]:
             raise ValueError(
@@ -87,7 +88,7 @@ def attention(
 
 def _check_heads(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
     check_dtype(name, FLOATS, q=q)
-    check_dtype(name, (q.dtype.name,), k=k, v=v)
+    check_dtype(name, (q.dtype,), k=k, v=v)
     if q.ndim != 4 or k.ndim != 4 or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
         raise shape_error(name, q=q, k=k)
     check_shape(name, k.shape, v=v)
@@ -131,7 +132,7 @@ def attention_decode(
         if q.ndim != 3:
             raise shape_error("attention_decode", q=q, keys=keys)
         _check_heads("attention_decode", q[:, :, None, :], keys, values)
-        check_dtype("attention_decode", ("int32",), positions=positions)
+        check_dtype("attention_decode", INT32, positions=positions)
         batch, heads, size = q.shape
         check_shape("attention_decode", (batch,), positions=positions)
         key_heads, capacity = keys.shape[1:3]
@@ -173,8 +174,8 @@ def update_cache(
 
     def launch(k: Tensor, v: Tensor, positions: Tensor) -> DeviceOp[tuple[Tensor, Tensor]]:
         check_dtype("update_cache", FLOATS, keys=keys)
-        check_dtype("update_cache", (keys.dtype.name,), values=values, k=k, v=v)
-        check_dtype("update_cache", ("int32",), positions=positions)
+        check_dtype("update_cache", (keys.dtype,), values=values, k=k, v=v)
+        check_dtype("update_cache", INT32, positions=positions)
         check_shape("update_cache", (None, None, None, None), keys=keys)
         batch, heads, _, size = keys.shape
         check_shape("update_cache", keys.shape, values=values)
@@ -227,7 +228,7 @@ def rotary(
 
     def launch(x: Tensor, cosine: Tensor, sine: Tensor, positions: Tensor) -> DeviceOp[Tensor]:
         check_dtype("rotary", FLOATS, x=x, cosine=cosine, sine=sine)
-        check_dtype("rotary", ("int32",), positions=positions)
+        check_dtype("rotary", INT32, positions=positions)
         if x.ndim != 3 or x.shape[2] % 2:
             raise ValueError(f"rotary: x is (tokens, heads, head size), an even size, got {tuple(x.shape)}")
         tokens, heads, size = x.shape

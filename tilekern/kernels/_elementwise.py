@@ -46,7 +46,7 @@ def mul(x: Operand, y: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor
 
 def _both(name: str, kernel: Kernel, x: Tensor, y: Tensor, out: Tensor | None) -> DeviceOp[Tensor]:
     check_dtype(name, FLOATS, x=x)
-    check_dtype(name, (x.dtype.name,), y=y)
+    check_dtype(name, (x.dtype,), y=y)
     check_shape(name, x.shape, y=y)
     place = output(name, out, x.shape, x.dtype).reshape(-1).partition(vector_tile(x.size))
     return _shaped(kernel(place, x.reshape(-1), y.reshape(-1)).first().unpartition(), x.shape)
@@ -98,7 +98,7 @@ def silu_mul(gate: Operand, up: Operand | None = None, *, out: Tensor | None = N
             rows, others = rows[:, :half], rows[:, half:]
         else:
             check_shape("silu_mul", gate.shape, up=up)
-            check_dtype("silu_mul", (gate.dtype.name,), up=up)
+            check_dtype("silu_mul", (gate.dtype,), up=up)
             others = rows_of(up)
         count, columns = rows.shape
         width = min(1024, power_of_two(columns))

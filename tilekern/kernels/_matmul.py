@@ -65,7 +65,7 @@ def matmul(
 
     def launch(a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None) -> DeviceOp[Tensor]:
         check_dtype("matmul", FLOATS, a=a, bias=bias, residual=residual)
-        check_dtype("matmul", (a.dtype.name,), b=b)
+        check_dtype("matmul", (a.dtype,), b=b)
         if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
             raise shape_error("matmul", a=a, b=b)
         (m, k), n = a.shape, b.shape[1]
@@ -128,7 +128,7 @@ def linear(
 
     def launch(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> DeviceOp[Tensor]:
         check_dtype("linear", FLOATS, x=x, bias=bias, residual=residual)
-        check_dtype("linear", (x.dtype.name,), weight=weight)
+        check_dtype("linear", (x.dtype,), weight=weight)
         if not x.ndim or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
             raise shape_error("linear", x=x, weight=weight)
         n, k = weight.shape
@@ -183,7 +183,7 @@ def batched_matmul(
 
     def launch(a: Tensor, b: Tensor) -> DeviceOp[Tensor]:
         check_dtype("batched_matmul", FLOATS, a=a)
-        check_dtype("batched_matmul", (a.dtype.name,), b=b)
+        check_dtype("batched_matmul", (a.dtype,), b=b)
         if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
             raise shape_error("batched_matmul", a=a, b=b)
         (count, m, k), n = a.shape, b.shape[2]

@@ -169,7 +169,7 @@ def add_layer_norm(
 
 def _check_pair(name: str, x: Tensor, residual: Tensor, weight: Tensor) -> None:
     check_dtype(name, FLOATS, x=x, weight=weight)
-    check_dtype(name, (x.dtype.name,), residual=residual)
+    check_dtype(name, (x.dtype,), residual=residual)
     check_shape(name, x.shape, residual=residual)
     check_shape(name, x.shape[-1:], weight=weight)
     if x.shape[-1] > LONGEST_ROW:

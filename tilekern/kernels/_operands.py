@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FLOATS",
+    "INT32",
     "INTEGERS",
     "LONGEST_ROW",
     "Operand",
@@ -41,8 +42,11 @@ T = TypeVar("T")
 Operand = Tensor | DeviceOp[Tensor]
 """A tensor, or an operation that yields one, which then runs first, on the same stream."""
 
-FLOATS = ("float16", "bfloat16", "float32")
-INTEGERS = ("int32", "int64")
+Types = tuple[np.dtype[np.generic], ...]
+
+FLOATS: Types = (ca.bfloat16, ca.float32, ca.float16)
+INT32: Types = (ca.int32,)
+INTEGERS: Types = (ca.int32, ca.int64)
 
 LONGEST_ROW = 8192
 """Columns that one tile holds; longer rows are gone over in chunks."""
@@ -92,23 +96,24 @@ def mutable(tensor: Tensor | DeviceOp[Tensor]) -> ca.Mut | DeviceOp[ca.Mut]:
     return tensor.map(ca.mut) if isinstance(tensor, DeviceOp) else ca.mut(tensor)
 
 
-def check_dtype(name: str, allowed: tuple[str, ...], **tensors: Tensor | None) -> None:
+def check_dtype(name: str, allowed: Types, **tensors: Tensor | None) -> None:
     """Refuse other element types.
 
     Raises:
         TypeError: names the tensor, its type, and those that are taken.
     """
     for parameter, tensor in tensors.items():
-        if tensor is not None and tensor.dtype.name not in allowed:
+        if tensor is not None and tensor.dtype not in allowed:
+            taken = ", ".join(dtype.name for dtype in allowed)
             raise TypeError(
-                f"{name}: {parameter} is {tensor.dtype.name}; it takes {', '.join(allowed)}: convert it with .astype()"
+                f"{name}: {parameter} is {tensor.dtype.name}; it takes {taken}: convert it with .astype()"
             )
 
 
 def check_shape(name: str, expected: Sequence[int | None], **tensors: Tensor | None) -> None:
     """Refuse other shapes; None stands for any extent."""
     for parameter, tensor in tensors.items():
-        if tensor is None:
+        if tensor is None or tensor.shape == expected:
             continue
         shape = tensor.shape
         if len(shape) != len(expected) or any(

@@ -9,6 +9,7 @@ measured; `tk.tune` finds better ones for a size that matters.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..jit import ByTarget
@@ -71,14 +72,20 @@ def multiprocessors(tensor: Tensor) -> int:
 
 def product_plan(like: Tensor, m: int, n: int, k: int) -> ProductPlan:
     """For (m, k) @ (k, n) of the type and on the device of `like`."""
+    device = like.device
+    generation, _ = device.compute_capability
+    return _product_plan(like.dtype.itemsize, generation, device.limits.multiprocessors, m, n, k)
+
+
+@lru_cache(maxsize=1024)
+def _product_plan(itemsize: int, generation: int, enough: int, m: int, n: int, k: int) -> ProductPlan:
     plans: tuple[ProductPlan, ...]
-    if like.dtype.itemsize == 4:
+    if itemsize == 4:
         plans = _FLOAT32
-    elif like.device.compute_capability[0] in (9, 10):
+    elif generation in (9, 10):
         plans = _HOPPER
     else:
         plans = _SMALL_SHARED_MEMORY
-    enough = multiprocessors(like)
     for plan in plans:
         if plan.tiles(m, n) * (2 if plan.num_ctas is not None else 1) >= enough:
             break

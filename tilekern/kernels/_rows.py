@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from . import raw
 from ._operands import (
     FLOATS,
+    INT32,
     INTEGERS,
     Operand,
     check_dtype,
@@ -71,7 +72,7 @@ def mean_pool(x: Operand, lengths: Operand | None = None, *, out: Tensor | None 
 
     def launch(x: Tensor, lengths: Tensor | None) -> DeviceOp[Tensor]:
         check_dtype("mean_pool", FLOATS, x=x)
-        check_dtype("mean_pool", ("int32",), lengths=lengths)
+        check_dtype("mean_pool", INT32, lengths=lengths)
         check_shape("mean_pool", (None, None, None), x=x)
         batch, tokens, columns = x.shape
         check_shape("mean_pool", (batch,), lengths=lengths)

@@ -9,6 +9,7 @@ import cuda_async as ca
 from . import raw
 from ._operands import (
     FLOATS,
+    INT32,
     INTEGERS,
     Operand,
     check_dtype,
@@ -29,9 +30,6 @@ __all__ = ["argmax", "cross_entropy", "sample_top_k"]
 CHUNK = 2048
 """Columns that one block looks at."""
 
-INT32 = ca.int32
-FLOAT32 = ca.float32
-
 
 def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
     """Where the largest element of each row is, the first of equals; a NaN counts as the largest.
@@ -44,14 +42,14 @@ def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
     def launch(x: Tensor) -> DeviceOp[Tensor]:
         check_dtype("argmax", FLOATS, x=x)
         rows, columns = _scores("argmax", x)
-        place = output("argmax", out, (rows,), INT32)
+        place = output("argmax", out, (rows,), ca.int32)
         chunk = min(CHUNK, power_of_two(columns))
         chunks = -(-columns // chunk)
-        values = ca.empty((rows, chunks), FLOAT32).partition((1, 1))
+        values = ca.empty((rows, chunks), ca.float32).partition((1, 1))
         if chunks == 1:
             found = raw.argmax_chunks(values, place.reshape(rows, 1).partition((1, 1)), x, chunk)
             return found[1].unpartition().reshape(rows)
-        places = ca.empty((rows, chunks), INT32).partition((1, 1))
+        places = ca.empty((rows, chunks), ca.int32).partition((1, 1))
         found = raw.argmax_chunks(values, places, x, chunk)
         return found.then(
             lambda made: (
@@ -109,17 +107,17 @@ def sample_top_k(
 
     def launch(logits: Tensor, counters: Tensor) -> DeviceOp[Tensor]:
         check_dtype("sample_top_k", FLOATS, logits=logits)
-        check_dtype("sample_top_k", ("int32",), counters=counters)
+        check_dtype("sample_top_k", INT32, counters=counters)
         rows, columns = _scores("sample_top_k", logits)
         check_shape("sample_top_k", (rows,), counters=counters)
         if k > columns:
             raise ValueError(f"sample_top_k: k is {k}, a row has {columns} elements")
-        place = output("sample_top_k", out, (rows,), INT32)
+        place = output("sample_top_k", out, (rows,), ca.int32)
         size = power_of_two(k)
         chunk = min(CHUNK, power_of_two(columns))
         candidates = -(-columns // chunk) * size
-        values = ca.empty((rows, candidates), FLOAT32).partition((1, size))
-        places = ca.empty((rows, candidates), INT32).partition((1, size))
+        values = ca.empty((rows, candidates), ca.float32).partition((1, size))
+        places = ca.empty((rows, candidates), ca.int32).partition((1, size))
         rest = (counters, float(temperature), float(top_p), k0, k1, k, (power_of_two(candidates), size))
         return raw.top_k_chunks(values, places, logits, k, chunk).then(
             lambda made: (
@@ -154,13 +152,13 @@ def cross_entropy(
         check_dtype("cross_entropy", INTEGERS, labels=labels)
         rows, columns = _scores("cross_entropy", logits)
         check_shape("cross_entropy", (rows,), labels=labels)
-        losses = ca.empty((rows,), FLOAT32).partition(1)
+        losses = ca.empty((rows,), ca.float32).partition(1)
         chunk = min(2 * CHUNK, power_of_two(columns))
         kernel = tuned(raw.cross_entropy, occupancy=occupancy_of(chunk))
         op = kernel(losses, logits, labels, ignore, chunk).first().unpartition()
         if reduction == "none":
             return op
-        total = ca.empty((1,), FLOAT32).partition(1)
+        total = ca.empty((1,), ca.float32).partition(1)
         mean = reduction == "mean"
         return (
             raw.reduce_losses(total, op, labels, ignore, mean, min(1024, power_of_two(rows)))
