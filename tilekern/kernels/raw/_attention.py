@@ -57,17 +57,19 @@ def attention(
     query = first + tk.arange(queries, dtype=tk.int32)
 
     # key tiles: [begin, inner) masked, [inner, whole) not, [whole, end) masked
-    end: Any = tk.cdiv(there, keys)
+    end: Any = tk.num_tiles(k, 2, (1, 1, keys, size))
     whole: Any = there // keys
     begin: Any = 0
     inner: Any = 0
+    if lengths is not None:
+        end = tk.minimum(end, tk.cdiv(tk.maximum(there, 0), keys))
     if causal:
         end = tk.minimum(end, tk.cdiv(tk.maximum(first + queries, 0), keys))
         whole = tk.minimum(whole, tk.maximum(first + 1, 0) // keys)
     if window is not None:
-        begin = tk.minimum(tk.maximum(first - window + 1, 0) // keys, end)
-        inner = tk.minimum(tk.cdiv(tk.maximum(first + queries - window, 0), keys), end)
-        whole = tk.maximum(whole, inner)
+        begin = tk.maximum(first - window + 1, 0) // keys
+        inner = tk.maximum(tk.minimum(end, tk.cdiv(tk.maximum(first + queries - window, 0), keys)), begin)
+    whole = tk.maximum(tk.minimum(whole, end), inner)
 
     left = tk.load(q, (batch, head, i, 0), (1, 1, queries, size)).reshape((queries, size))
     acc = tk.zeros((queries, size), tk.float32)

@@ -68,15 +68,15 @@ def attention_decode(
     """
     group, keys, size = tile
     s, head, batch = tk.bid(0), tk.bid(1), tk.bid(2)
-    there = tk.minimum(tk.load(positions, batch, 1).item() + 1, k.shape[2])
+    there = tk.maximum(tk.minimum(tk.load(positions, batch, 1).item() + 1, k.shape[2]), 0)
     begin: Any = 0
     if window > 0:
         begin = tk.maximum(there - window, 0)
     start = begin // keys
-    steps = tk.maximum(tk.cdiv(there, keys) - start, 0)
-    share = tk.cdiv(steps, tk.num_blocks(0))
-    first = start + s * share
-    last = tk.minimum(first + share, start + steps)
+    share = tk.cdiv(tk.cdiv(there, keys) - start, tk.num_blocks(0))
+    first = tk.maximum(start + s * share, 0)
+    # shares behind the last key are empty
+    last = tk.minimum(tk.minimum(first + share, tk.cdiv(there, keys)), tk.num_tiles(k, 2, (1, 1, keys, size)))
 
     left = tk.load(q, (batch, head, 0, 0), (1, 1, group, size)).reshape((group, size))
     acc = tk.zeros((group, size), tk.float32)

@@ -43,7 +43,7 @@ def mean_pool(out: tk.Tile2D, x: tk.Tensor3D, lengths: Any, rows: tk.Constant[in
     if lengths is not None:
         count = tk.minimum(tk.load(lengths, batch, 1).item(), count)
     acc = tk.zeros((rows, columns), tk.float32)
-    for i in range(tk.cdiv(tk.maximum(count, 0), rows)):
+    for i in range(tk.minimum(tk.num_tiles(x, 1, (1, rows, columns)), tk.cdiv(tk.maximum(count, 0), rows))):
         t = tk.load(x, (batch, i, j), (1, rows, columns)).reshape((rows, columns)).astype(tk.float32)
         counts = i * rows + tk.arange(rows, dtype=tk.int32) < count
         acc += tk.where(counts[:, None], t, 0.0)
