@@ -52,17 +52,24 @@ def run(device):
     of the shape is the output's first contents.
     """
 
-    def launch(kernel, out, *args, grid=None, options=None):
-        first, dtype, tile = out
-        made = ca.from_host(first) if isinstance(first, np.ndarray) else ca.zeros(first, dtype)
-        op = kernel(made.partition(tile), *map(_operand, args))
-        if grid is not None:
-            op = op.grid(grid)
-        if options:
-            op = op.with_options(**options)
-        return op.first().unpartition().to_host().sync()
+    return _launch
 
-    return launch
+
+@pytest.fixture
+def run_on_host(host):
+    """`run` on the host device alone: for what traps on a GPU, or is not noticed there."""
+    return _launch
+
+
+def _launch(kernel, out, *args, grid=None, options=None):
+    first, dtype, tile = out
+    made = ca.from_host(first) if isinstance(first, np.ndarray) else ca.zeros(first, dtype)
+    op = kernel(made.partition(tile), *map(_operand, args))
+    if grid is not None:
+        op = op.grid(grid)
+    if options:
+        op = op.with_options(**options)
+    return op.first().unpartition().to_host().sync()
 
 
 @pytest.fixture(scope="session")

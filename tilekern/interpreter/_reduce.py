@@ -86,8 +86,9 @@ def _rounded_scan(values: Array, op: ScanOp, dtype: DType) -> Array:
 def _scan(frame: Frame, op: ScanOp) -> None:
     dtype, axis = dtype_of_value(op.source), 1 + op.axis
     if op.rounding != "nearest_even" or op.flush_to_zero:
-        source = flush(frame[op.source]) if op.flush_to_zero else frame[op.source]
-        moved = np.moveaxis(source, axis, -1)
+        moved = np.moveaxis(
+            frame[op.source], axis, -1
+        )  # the first is combined with nothing, and stays as it is
         moved = np.flip(moved, -1) if op.reverse else moved
         result = _rounded_scan(moved, op, dtype)
         result = np.flip(result, -1) if op.reverse else result

@@ -36,7 +36,7 @@ def _identities(op: CombineOp) -> list[bool | int | float]:
 
 def _combine(b: Lowerer, op: CombineOp, body: Body) -> None:
     with body:
-        there, comes = body.arguments[1::2], body.arguments[::2]
-        b.set_all(op.body.arguments, (*there, *comes))
+        # The arguments come in pairs (element, accumulator), of which the first stands before the second.
+        b.set_all(op.body.arguments, (*body.arguments[::2], *body.arguments[1::2]))
         b.block(op.body)
     b.set_all(op.combined, body.results)

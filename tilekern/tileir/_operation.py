@@ -14,6 +14,7 @@ from typing import Any
 from . import types
 from ._attributes import MEMORY_HINTS, VIEW_HINTS, Attribute, check_hints
 from ._debug import DebugLocation
+from ._enums import RoundingMode
 from ._module import Operand, Operation, Region, Value
 from ._op_table import OPS, Arity, AttributeKind, AttributeSpec, OpSpec, Slot
 from ._version import Version, version_text
@@ -21,6 +22,7 @@ from .errors import BytecodeError, NewerBytecodeError
 
 __all__ = ["check_type_version", "make_operation"]
 
+NEAREST_AWAY_SINCE: Version = (13, 4)
 OperandInput = Value | Sequence[Value] | None
 
 
@@ -114,6 +116,8 @@ def _check_attributes(
                 continue
         else:
             value = _check_attribute(spec, attribute, value)
+        if value is RoundingMode.NEAREST_AWAY and version < NEAREST_AWAY_SINCE:
+            raise _too_new(spec, f"attribute {attribute.name}={value.name}", NEAREST_AWAY_SINCE, version)
         if attribute.name == "inbounds":
             value = _check_inbounds(spec, slots, value)
         if attribute.since > version:

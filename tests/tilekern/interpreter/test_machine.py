@@ -108,11 +108,13 @@ def test_error_state_of_numpy_is_left_alone(host):
 
 def test_a_failing_operation_names_the_users_line(host):
     @tk.kernel
-    def fails(out, x):
-        tk.store(out, 0, tk.load(x, 3, 4))
+    def fails(out, x, places):
+        i = tk.load(places, 0, 1).item()
+        tk.store(out, 0, tk.load(x, i, 4))
 
-    with pytest.raises(KernelIndexError, match=r"tk\.load\(x, 3, 4\)"):
-        fails(ca.mut(ca.zeros((4,), "f4").sync()), ca.zeros((4,), "f4")).grid(1).sync()
+    places = ca.full((1,), 3, "i4")
+    with pytest.raises(KernelIndexError, match=r"tk\.load\(x, i, 4\)"):
+        fails(ca.mut(ca.zeros((4,), "f4").sync()), ca.zeros((4,), "f4"), places).grid(1).sync()
 
     @tk.kernel
     def asserts(out, n):

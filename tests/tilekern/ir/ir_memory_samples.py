@@ -32,7 +32,7 @@ SAMPLES: dict[str, list[str]] = {
     ],
     "load_sparse": [
         "%r, %tok = load_sparse %sparse, [%four, %zero], _ : tile<4x8xf32>, token",
-        "%tok = make_token : token\n%r, %tok2 = load_sparse %sparse, [%four, %n], %tok latency=2 "
+        "%tok = make_token : token\n%r, %tok2 = load_sparse %sparse, [%four, %zero], %tok latency=2 "
         "ordering=relaxed scope=device : tile<4x8xf32>, token",
     ],
     "store_sparse": ["%tok = store_sparse %sparse, %t, [%four, %zero], _ : token"],

@@ -107,12 +107,12 @@ def promised(out, x, offset: int, limit: int):
     out.store(tk.gather(x, i, mask=i < limit, check_bounds=False))
 
 
-def test_a_promise_of_bounds_is_checked_on_the_host_device(host, run):
+def test_a_promise_of_bounds_is_checked_on_the_host_device(run_on_host):
     x = np.arange(6, dtype="f4")
-    assert run(promised, ((4,), "f4", 4), x, 2, 100).tolist() == [2, 3, 4, 5]
-    assert run(promised, ((4,), "f4", 4), x, 3, 6).tolist() == [3, 4, 5, 0]
+    assert run_on_host(promised, ((4,), "f4", 4), x, 2, 100).tolist() == [2, 3, 4, 5]
+    assert run_on_host(promised, ((4,), "f4", 4), x, 3, 6).tolist() == [3, 4, 5, 0]
     with pytest.raises(tk.KernelIndexError, match=r"element \(6,\) of x, whose shape is \(6,\)") as caught:
-        run(promised, ((4,), "f4", 4), x, 3, 7)
+        run_on_host(promised, ((4,), "f4", 4), x, 3, 7)
     assert "tk.gather(x, i, mask=i < limit, check_bounds=False)" in str(caught.value)
 
 
@@ -173,9 +173,9 @@ def test_store_of_rows_drops_what_is_outside(device):
     assert np.array_equal(out.to_host().sync(), expected)
 
 
-def test_a_slice_begins_in_the_tensor(host, run):
+def test_a_slice_begins_in_the_tensor(run_on_host):
     with pytest.raises(tk.KernelIndexError, match="along axis 1 of x starts at element 10; it has 10"):
-        run(rows, ((4, 8), "f4", (4, 8)), np.ones((6, 10), "f4"), np.zeros(4, "i4"), 10)
+        run_on_host(rows, ((4, 8), "f4", (4, 8)), np.ones((6, 10), "f4"), np.zeros(4, "i4"), 10)
 
 
 # ------------------------------------------------------------------ what is refused

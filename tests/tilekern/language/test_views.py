@@ -170,11 +170,11 @@ def slice_by_a_value(out, x, ends):
     out.store(tk.load(y, 0, 4))
 
 
-def test_slices_by_values_of_the_kernel_are_checked_in_it(host, run):
+def test_slices_by_values_of_the_kernel_are_checked_in_it(run_on_host):
     x = np.arange(8, dtype="i4")
-    assert run(slice_by_a_value, ((4,), "i4", 4), x, np.array([3], "i4")).tolist() == [0, 1, 2, 0]
+    assert run_on_host(slice_by_a_value, ((4,), "i4", 4), x, np.array([3], "i4")).tolist() == [0, 1, 2, 0]
     with pytest.raises(tk.KernelAssertionError, match="along axis 0 of x is not in it"):
-        run(slice_by_a_value, ((4,), "i4", 4), x, np.array([9], "i4"))
+        run_on_host(slice_by_a_value, ((4,), "i4", 4), x, np.array([9], "i4"))
 
 
 # ------------------------------------------------------------------ promises, orders
