@@ -124,10 +124,10 @@ def reduce(
 ) -> Tiles:
     """All elements along `axis` made one by `func`, in an open order.
 
-    `func(a, b)` combines two scalars into one; it is associative, and `func(identity, b)` is b. Of a tuple of n
-    tiles, which broadcast together, it is `func(a1, ..., an, b1, ..., bn)` and gives n scalars, `identity` has n
-    numbers, and the result n tiles. `func` only computes: no memory, no loops whose length is known at run
-    time only.
+    `func(a, b)` combines two scalars into one; it is associative and commutative, and `func(identity, b)` is b. Of
+    a tuple of n tiles, which broadcast together, it is `func(a1, ..., an, b1, ..., bn)` and gives n scalars,
+    `identity` has n numbers, and the result n tiles. `func` only computes: no memory, no loops whose length is known
+    at run time only.
     """
     kernel_only()
 
@@ -137,7 +137,8 @@ def scan(
 ) -> Tiles:
     """Running combination along `axis`, each element included; from the end with `reverse`.
 
-    `func` and `identity` are those of `reduce`; the first operands of `func` are what comes before.
+    `func` and `identity` are those of `reduce`, but that `func` need not be commutative: its first operands are what
+    comes before.
     """
     kernel_only()
 
