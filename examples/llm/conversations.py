@@ -1,7 +1,7 @@
 """Several conversations on one model, each a stream of tokens.
 
-A conversation has a slot while it runs: a cache, a stream of the device, and the captured step, one graph for each way of
-sampling. Slots are made when they are first needed, at most `slots`; further conversations wait for one.
+A conversation has a slot while it runs: a cache, a stream of the device, and the captured step, one graph for each
+way of sampling. Slots are made when they are first needed, at most `slots`; further conversations wait for one.
 
 A step is one launch. The next one is launched before the token of the last is read, so the device does not wait for the
 host: what a step needs is on the device. A conversation that ends, by its length, its end token or by being

@@ -1,10 +1,11 @@
 """Tile kernels of a decode step, each as much of the step as one launch can be.
 
 Theory. A step for one token reads every weight once and does little else, so it is bound by memory, and by what lies
-between kernels: each launch ends before the next begins to read. Hence few kernels that read much: the norm is computed by
-every block of the product behind it (a row of activations is small, and comes from the cache), and the scale of the
-norm, one number, is applied to the sum. Rotation, the new entry of the cache and attention are one kernel; the product
-behind it puts the shares of attention together while it loads them. That makes four kernels a layer.
+between kernels: each launch ends before the next begins to read. Hence few kernels that read much: the norm is
+computed by every block of the product behind it (a row of activations is small, and comes from the cache), and the
+scale of the norm, one number, is applied to the sum. Rotation, the new entry of the cache and attention are one
+kernel; the product behind it puts the shares of attention together while it loads them. That makes five kernels a
+layer.
 
 Activations are float32, weights and the cache any float type, sums float32.
 """
@@ -30,7 +31,7 @@ def embed(out: tk.Tile2D, token: tk.Tensor1D, table: tk.Tensor2D) -> None:
     out.store(tk.gather(table, (which[:, None], column[None, :])).astype(out.dtype))
 
 
-@tk.kernel(fuse_multiply_add=True)
+@tk.kernel(fuse_multiply_add=True, occupancy=4)
 def project(
     out: tk.Tile2D,
     x: tk.Tensor2D,
@@ -40,6 +41,8 @@ def project(
     residual: Any,
     eps: float,
     tile: tk.Constant[tuple[int, int]],
+    gated: tk.Constant[bool],
+    tma: tk.Constant[bool],
 ) -> None:
     """out = f(norm(x) @ weight.T) + residual, for one row.
 
@@ -48,9 +51,10 @@ def project(
         x: float32 (1, k); or shares of attention, (shares, k), to be put together by `counts`.
         counts: None, or like x: how much each share counts, as log2; the same for all elements of a head.
         norm: None, or (k,): x is scaled to a mean square of 1 (+ eps), and multiplied by this.
-        weight: (1, n, k); or (2, n, k), gate and up: f is then silu(gate) * up. Else f leaves it.
+        weight: (1, n, k); or, where `gated`, (2, n, k), gate and up: f is silu(gate) * up. Else f leaves it.
         residual: None, or (1, n).
         tile: columns of x that are taken at once, and shares, as powers of two.
+        tma: whether weights may come through the tensor memory accelerator.
     """
     block_k, shares = tile
     columns = out.shape[1]
@@ -69,14 +73,16 @@ def project(
         if norm is not None:
             squares += t * t
             t = t * tk.load(norm, k, block_k)[None, :]
-        first += t * tk.load(weight, (0, j, k), (1, columns, block_k)).reshape((columns, block_k))
-        if weight.shape[0] == 2:
-            second += t * tk.load(weight, (1, j, k), (1, columns, block_k)).reshape((columns, block_k))
-    y = tk.sum(first, axis=1)
+        part_of = tk.load(weight, (0, j, k), (1, columns, block_k), allow_tma=tma)
+        first += t * part_of.reshape((columns, block_k))
+        if gated:
+            part_of = tk.load(weight, (1, j, k), (1, columns, block_k), allow_tma=tma)
+            second += t * part_of.reshape((columns, block_k))
+    y: Any = tk.sum(first, axis=1)
     scale = tk.rsqrt(tk.sum(squares, axis=1) / weight.shape[2] + eps)
     if norm is not None:
         y = y * scale
-    if weight.shape[0] == 2:
+    if gated:
         up = tk.sum(second, axis=1)
         if norm is not None:
             up = up * scale

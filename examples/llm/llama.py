@@ -59,7 +59,8 @@ class Plan:
     Attributes:
         columns: largest number of outputs of a block. blocks: how many blocks a product shall have at least, where
             that leaves one output for each. depths: inputs taken at once, the one that wastes least.
-        shares: blocks that the keys of a head are split over. keys: those taken at once.
+        shares: blocks that the keys of a head are split over. keys: those taken at once, of 2 bytes an element.
+        tma: whether weights may come through the tensor memory accelerator, where there is one.
     """
 
     columns: int
@@ -67,6 +68,7 @@ class Plan:
     depths: tuple[int, ...]
     shares: int
     keys: int
+    tma: bool = True
 
     @classmethod
     def of(cls, device: ca.Device) -> Plan:
@@ -207,7 +209,7 @@ class Llama:
     # -- one step
 
     def step(self, cache: Cache, sampling: Sampling = GREEDY) -> ca.DeviceOp[tuple[ca.Tensor, ca.Tensor]]:
-        """Take `cache.token` in, choose the next; to be captured. Yields it (1,) and its logits, float32 (1, vocabulary).
+        """Take `cache.token` in, choose the next; to be captured. Yields it and its logits, float32 (1, vocabulary).
 
         Position and token are read and written on the device, so that each launch of one graph is the next step.
         """
@@ -235,7 +237,9 @@ class Llama:
         place = ca.empty((1, n)).partition((1, columns))
         tile = (depth, 1 << (x.shape[0] - 1).bit_length())
         eps = self.config.norm_epsilon
-        return project(place, x, counts, norm, weight, residual, eps, tile).first().unpartition()
+        gated = weight.shape[0] == 2
+        op = project(place, x, counts, norm, weight, residual, eps, tile, gated, self.plan.tma)
+        return op.first().unpartition()
 
     def _decode_layer(
         self, layer: DeviceLayer, keys: ca.Tensor, values: ca.Tensor, position: ca.Tensor, x: ca.Tensor
@@ -262,7 +266,11 @@ class Llama:
         key = rows[c.heads : c.heads + c.kv_heads].reshape(c.kv_heads, 1, 2, size // 2)
         value = rows[c.heads + c.kv_heads :]
         shares = min(self.plan.shares, -(-self.context // self.plan.keys))
-        tile = (max(16, 1 << (group - 1).bit_length()), self.plan.keys, size // 2)
+        heads = 1 << (group - 1).bit_length()
+        # 16 rows for tensor cores, which float32 is not computed with
+        tile = (heads, self.plan.keys // 2, size // 2)
+        if self.dtype.itemsize == 2:
+            tile = (max(16, heads), self.plan.keys, size // 2)
 
         def launch(made: tuple[ca.Tensor, ca.Tensor]) -> ca.DeviceOp[tuple[ca.Tensor, ca.Tensor]]:
             op = attend(
@@ -301,7 +309,7 @@ class Llama:
     def prefill(
         self, cache: Cache, prompt: Sequence[int], sampling: Sampling = GREEDY
     ) -> ca.DeviceOp[tuple[ca.Tensor, ca.Tensor]]:
-        """Begin a conversation: fill the cache with the prompt, choose the first token behind it. Yields as `step` does.
+        """Begin a conversation: the prompt into the cache, the first token behind it chosen. Yields as `step` does.
 
         The prompt is computed in chunks, the last one padded. What the padding leaves in the cache is behind all that
         a token sees, and is written over before one sees it.
