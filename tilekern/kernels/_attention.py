@@ -46,6 +46,7 @@ def attention(
     window: int | None = None,
     lengths: Operand | None = None,
     scale: float | None = None,
+    tf32: bool = False,
     out: Tensor | None = None,
 ) -> DeviceOp[Tensor]:
     """softmax(scale * q @ k.T) @ v for each head, without the matrix of scores in memory.
@@ -59,6 +60,7 @@ def attention(
         window: with `causal`, a query sees that many keys, its own included.
         lengths: int32 (batch,): the keys that count, the first ones; all if left out.
         scale: 1 / sqrt(head size) if left out.
+        tf32: float32 factors are rounded to tfloat32, which tensor cores multiply; much faster.
         out: where the result goes, like q; new memory, contiguous, if not given. A query that sees no key gives zeros.
     """
     if window is not None and (not causal or type(window) is not int or window < 1):
@@ -75,12 +77,12 @@ def attention(
             raise ValueError(
                 f"attention: {queries} queries and {k.shape[2]} keys; causal attention needs as many keys"
             )
-        plan = attention_plan(q, queries, k.shape[2], size)
+        plan = attention_plan(q, batch * heads, queries, k.shape[2], size, tf32=tf32)
         kernel = tuned(raw.attention, occupancy=plan.occupancy, num_worker_warps=plan.num_worker_warps)
         place = mutable(output("attention", out, q.shape, q.dtype))
         factor = 1.0 / math.sqrt(size) if scale is None else float(scale)
         tile = (plan.queries, plan.keys, max(16, power_of_two(size)))
-        op = kernel(place, q, k, v, lengths, factor, window, causal, heads // k.shape[1], tile)
+        op = kernel(place, q, k, v, lengths, factor, window, causal, heads // k.shape[1], tile, tf32)
         return op.grid((-(-queries // plan.queries), heads, batch)).first()
 
     return with_tensors(launch, q, k, v, lengths)
@@ -138,7 +140,10 @@ def attention_decode(
         key_heads, capacity = keys.shape[1:3]
         group = heads // key_heads
         side = power_of_two(size)
-        steps = -(-capacity // DECODE_KEYS)
+        # float32 has no use for the 16 rows of tensor cores, and keeps less in registers
+        block, occupancy = (32, 2) if q.dtype.itemsize == 4 else (DECODE_KEYS, 4)
+        rows = power_of_two(group) if q.dtype.itemsize == 4 else max(16, power_of_two(group))
+        steps = -(-capacity // block)
         busy = floor_power_of_two(-(-2 * multiprocessors(q) // max(1, batch * key_heads)))
         shares = min(splits or max(1, min(busy, 64)), max(1, steps))
         parts = ca.empty((batch, key_heads, shares, group, size), "float32").map(ca.mut)
@@ -148,8 +153,8 @@ def attention_decode(
         )
         factor = 1.0 / math.sqrt(size) if scale is None else float(scale)
         grouped = q.reshape(batch, key_heads, group, size)
-        tile = (max(16, power_of_two(group)), DECODE_KEYS, max(16, side))
-        op = tuned(raw.attention_decode, occupancy=4)(
+        tile = (rows, block, max(16, side))
+        op = tuned(raw.attention_decode, occupancy=occupancy)(
             parts, weights, grouped, keys, values, positions, factor, window or 0, tile
         ).grid((shares, key_heads, batch))
         last = (power_of_two(shares), power_of_two(group), side)

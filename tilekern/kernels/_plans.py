@@ -3,8 +3,8 @@
 A tile as large as registers and shared memory allow reads its factors least often; it pays once there are enough tiles
 for all multiprocessors. Measured on one H100: bfloat16 8192^3 at 760 TFLOP/s with (256, 256, 64), two CTAs and eight
 warps, and at 46 with (128, 256, 64) and no hints; attention over 4096 keys of 128 at 611 with (128, 128), one
-block per multiprocessor and eight warps. For the other architectures the tiles fit their shared memory and are not
-measured; `tk.tune` finds better ones for a size that matters.
+block per multiprocessor and eight warps. The others are those that `kernel.resources(...)` shows to keep all in
+registers on their architecture; `tk.tune` finds better ones for a size that matters.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["AttentionPlan", "ProductPlan", "attention_plan", "multiprocessors", "product_plan"]
 
+HOPPER = (9, 10)
+"""Generations with large shared memory and clusters: sm_90, sm_100."""
+
 PAIRS = ByTarget(sm_90=2, sm_100=2, sm_103=2)
 """Two CTAs share a large tile where clusters are worth it."""
 
 EIGHT_WARPS = ByTarget(sm_90=8)
-ONE_BLOCK = ByTarget(sm_90=1, sm_100=1, sm_103=1)
 
 
 class ProductPlan(NamedTuple):
@@ -34,7 +36,7 @@ class ProductPlan(NamedTuple):
     columns: int
     depth: int
     num_ctas: ByTarget | None = None
-    num_worker_warps: ByTarget | None = None
+    num_worker_warps: ByTarget | int | None = None
 
     def tiles(self, m: int, n: int) -> int:
         """How many tiles a product of that size has."""
@@ -46,8 +48,8 @@ class AttentionPlan(NamedTuple):
 
     queries: int
     keys: int
-    occupancy: ByTarget | None = None
-    num_worker_warps: ByTarget | None = None
+    occupancy: int | None = None
+    num_worker_warps: int | None = None
 
 
 _HOPPER = (
@@ -62,7 +64,12 @@ _SMALL_SHARED_MEMORY = (
     ProductPlan(128, 64, 32),
     ProductPlan(64, 64, 32),
 )
-_FLOAT32 = (ProductPlan(128, 64, 32), ProductPlan(64, 64, 32), ProductPlan(32, 64, 32))
+_FLOAT32 = (  # no tensor cores: the factors are held in registers
+    ProductPlan(128, 64, 16, None, 8),
+    ProductPlan(64, 64, 16, None, 8),
+    ProductPlan(32, 64, 16, None, 8),
+)
+_TFLOAT32 = (ProductPlan(128, 128, 32), ProductPlan(64, 64, 32))
 
 
 def multiprocessors(tensor: Tensor) -> int:
@@ -70,19 +77,22 @@ def multiprocessors(tensor: Tensor) -> int:
     return tensor.device.limits.multiprocessors
 
 
-def product_plan(like: Tensor, m: int, n: int, k: int) -> ProductPlan:
+def product_plan(like: Tensor, m: int, n: int, k: int, *, tf32: bool = False) -> ProductPlan:
     """For (m, k) @ (k, n) of the type and on the device of `like`."""
     device = like.device
     generation, _ = device.compute_capability
-    return _product_plan(like.dtype.itemsize, generation, device.limits.multiprocessors, m, n, k)
+    is_float32 = like.dtype.itemsize == 4
+    return _product_plan(is_float32, tf32, generation, device.limits.multiprocessors, m, n, k)
 
 
 @lru_cache(maxsize=1024)
-def _product_plan(itemsize: int, generation: int, enough: int, m: int, n: int, k: int) -> ProductPlan:
+def _product_plan(
+    is_float32: bool, tf32: bool, generation: int, enough: int, m: int, n: int, k: int
+) -> ProductPlan:
     plans: tuple[ProductPlan, ...]
-    if itemsize == 4:
-        plans = _FLOAT32
-    elif generation in (9, 10):
+    if is_float32:
+        plans = _TFLOAT32 if tf32 else _FLOAT32
+    elif generation in HOPPER:
         plans = _HOPPER
     else:
         plans = _SMALL_SHARED_MEMORY
@@ -97,14 +107,35 @@ def _product_plan(itemsize: int, generation: int, enough: int, m: int, n: int, k
     )
 
 
-def attention_plan(like: Tensor, queries: int, keys: int, size: int) -> AttentionPlan:
-    """For that many queries and keys of `size` elements, of the type and on the device of `like`."""
-    if like.dtype.itemsize == 4:
-        plan = AttentionPlan(64, 32)
-    elif like.device.compute_capability[0] in (9, 10):
-        plan = AttentionPlan(128, 128, ONE_BLOCK, EIGHT_WARPS)
+def attention_plan(
+    like: Tensor, heads: int, queries: int, keys: int, size: int, *, tf32: bool = False
+) -> AttentionPlan:
+    """For that many heads (of all sequences), queries and keys of `size` elements, of the type and device of `like`."""
+    device = like.device
+    generation, _ = device.compute_capability
+    enough = device.limits.multiprocessors
+    return _attention_plan(like.dtype.itemsize == 4, tf32, generation, enough, heads, queries, keys, size)
+
+
+@lru_cache(maxsize=1024)
+def _attention_plan(
+    is_float32: bool, tf32: bool, generation: int, enough: int, heads: int, queries: int, keys: int, size: int
+) -> AttentionPlan:
+    is_wide = size > 64
+    # a tile of 128 queries pays if it goes over many keys and there are blocks for all multiprocessors
+    is_large = keys > 256 and heads * -(-queries // 128) >= enough
+    if is_float32 and not tf32:
+        side = 32 if size <= 32 else 16
+        plan = AttentionPlan(side, side, None, 8)
+    elif is_float32:
+        plan = AttentionPlan(64, 64, None, 8) if is_wide else AttentionPlan(64, 64, 2)
+    elif generation in HOPPER:
+        plan = AttentionPlan(128, 128, 1, 8) if is_large else AttentionPlan(64, 64, 2 if is_wide else 4)
+    elif generation == 12:
+        plan = AttentionPlan(64, 64, 2) if is_wide else AttentionPlan(128, 128, 1, 8)
     else:
-        plan = AttentionPlan(128 if size <= 64 else 64, 64)
-    if queries <= 64:
-        plan = AttentionPlan(max(16, power_of_two(queries)), min(plan.keys, 64))
-    return plan._replace(keys=min(plan.keys, max(16, power_of_two(keys))))
+        plan = AttentionPlan(64, 64) if is_wide else AttentionPlan(128, 64)
+    return plan._replace(
+        queries=min(plan.queries, max(16, power_of_two(queries))),
+        keys=min(plan.keys, max(16, power_of_two(keys))),
+    )

@@ -7,7 +7,7 @@ from kernel_samples import samples
 
 import tilekern as tk
 from tilekern import tileir
-from tilekern.kernels import raw
+from tilekern.kernels import _plans, raw
 
 DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype("f2"), "f32": np.dtype("f4")}
 TARGETS = ["sm_80", "sm_90", "sm_100", "sm_120"]
@@ -71,3 +71,43 @@ def test_sizes_and_lengths_are_no_part_of_a_variant():
         for rows in (3, 5, 700)
     }
     assert len(texts) == 1
+
+
+def spilled(kernel, args, target, **options):
+    """Bytes that a thread keeps in memory for want of registers."""
+    found = kernel.with_options(**{k: v for k, v in options.items() if v is not None}).resources(
+        *args, arch=target
+    )
+    return found.spill_store_bytes
+
+
+GENERATION = {"sm_80": 8, "sm_90": 9, "sm_100": 10, "sm_120": 12}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", ["bf16", "f32", "tf32"])
+@pytest.mark.parametrize("size", [40, 600, 2048, 8192])
+def test_planned_products_stay_in_registers(size, kind, target, disassemble):
+    plan = _plans._product_plan(kind != "bf16", kind == "tf32", GENERATION[target], 132, size, size, size)
+    matrix = tk.meta((size, size), DTYPES["bf16" if kind == "bf16" else "f32"])
+    args = (matrix.partition((plan.rows, plan.columns)), matrix, matrix, None, None, plan.depth, "none")
+    hints = {"num_ctas": plan.num_ctas, "num_worker_warps": plan.num_worker_warps}
+    assert spilled(raw.matmul_epilogue, (*args, kind == "tf32"), target, **hints) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", ["bf16", "f32", "tf32"])
+@pytest.mark.parametrize("tokens", [128, 4096])
+@pytest.mark.parametrize("head", [32, 64, 128])
+def test_planned_attention_stays_in_registers(head, tokens, kind, target, disassemble):
+    """Up to a few: the alternatives are smaller tiles, which load more."""
+    plan = _plans._attention_plan(
+        kind != "bf16", kind == "tf32", GENERATION[target], 132, 64, tokens, tokens, head
+    )
+    x = tk.meta((2, 32, tokens, head), DTYPES["bf16" if kind == "bf16" else "f32"])
+    tile = (plan.queries, plan.keys, head)
+    args = (x.mut(), x, x, x, None, 0.1, None, True, 1, tile, kind == "tf32")
+    hints = {"occupancy": plan.occupancy, "num_worker_warps": plan.num_worker_warps}
+    assert spilled(raw.attention, args, target, **hints) <= 64

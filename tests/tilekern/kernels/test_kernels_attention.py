@@ -67,6 +67,16 @@ def test_attention_over_lengths_and_permuted_views(values):
     check(values, k.attention(q, key, value, lengths=lengths), expected)
 
 
+def test_attention_with_factors_as_tfloat32(device):
+    q64, key64, value64 = np.random.default_rng(2).standard_normal((3, 1, 2, 70, 32))
+    q, key, value = (ca.from_host(t.astype("f4")).sync() for t in (q64, key64, value64))
+    result = k.attention(q, key, value, causal=True, tf32=True).to_host().sync()
+    expected = attention(q64, key64, value64, causal=True)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=4e-3)
+    exact = k.attention(q, key, value, causal=True).to_host().sync()
+    np.testing.assert_allclose(exact, expected, rtol=0, atol=4e-6)
+
+
 @pytest.mark.parametrize("splits", [None, 1, 3])
 def test_decode_sees_the_cache_up_to_its_position(values, splits):
     q, q64 = values(2, 6, 64)

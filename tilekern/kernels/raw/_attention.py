@@ -17,6 +17,8 @@ from typing import Any
 
 import tilekern as tk
 
+from ._matmul import factor
+
 __all__ = ["LOG2_E", "attention"]
 
 LOG2_E = math.log2(math.e)
@@ -35,6 +37,7 @@ def attention(
     causal: tk.Constant[bool],
     group: tk.Constant[int],
     tile: tk.Constant[tuple[int, int, int]],
+    tf32: tk.Constant[bool] = False,
 ) -> None:
     """out = softmax(scale * q @ k.T + mask) @ v for each head. Grid: (query tiles, heads, batch).
 
@@ -45,6 +48,7 @@ def attention(
         window: a query sees this many keys at most, itself included; None: all. Needs `causal`.
         causal: query i sees key j if j <= i + keys - queries: the last query stands at the last key.
         tile: queries, keys, and head size (a power of two of at least the head size).
+        tf32: float32 factors are rounded to tfloat32, which tensor cores multiply.
     """
     queries, keys, size = tile
     i, head, batch = tk.bid(0), tk.bid(1), tk.bid(2)
@@ -71,18 +75,18 @@ def attention(
         inner = tk.maximum(tk.minimum(end, tk.cdiv(tk.maximum(first + queries - window, 0), keys)), begin)
     whole = tk.maximum(tk.minimum(whole, end), inner)
 
-    left = tk.load(q, (batch, head, i, 0), (1, 1, queries, size)).reshape((queries, size))
+    left = factor(tk.load(q, (batch, head, i, 0), (1, 1, queries, size)).reshape((queries, size)), tf32)
     acc = tk.zeros((queries, size), tk.float32)
     largest = tk.full((queries, 1), LOWEST, tk.float32)
     total = tk.zeros((queries, 1), tk.float32)
-    factor = scale * LOG2_E
+    unit = scale * LOG2_E
 
     def step(
         j: int, acc: tk.Tile, largest: tk.Tile, total: tk.Tile, masked: bool
     ) -> tuple[tk.Tile, tk.Tile, tk.Tile]:
         at = (batch, head // group, 0, j)
         right = tk.load(k, at, (1, 1, size, keys), order=(0, 1, 3, 2)).reshape((size, keys))
-        scores = tk.mma(left, right, tk.zeros((queries, keys), tk.float32)) * factor
+        scores = tk.mma(left, factor(right, tf32), tk.zeros((queries, keys), tk.float32)) * unit
         if masked:
             key = (j * keys + tk.arange(keys, dtype=tk.int32))[None, :]
             sees = key < there
@@ -98,7 +102,8 @@ def attention(
         fade = tk.exp2(largest - shift, flush_to_zero=True)
         total = total * fade + tk.sum(weights, axis=1, keepdims=True)
         value = tk.load(v, (batch, head // group, j, 0), (1, 1, keys, size)).reshape((keys, size))
-        return tk.mma(weights.astype(v.dtype), value, acc * fade), new, total
+        shares = factor(weights.astype(v.dtype), tf32)
+        return tk.mma(shares, factor(value, tf32), acc * fade), new, total
 
     if window is not None:
         for j in range(begin, inner):

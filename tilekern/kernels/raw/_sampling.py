@@ -15,6 +15,7 @@ from ._random import uniform_at
 __all__ = ["argmax_chunks", "argmax_of_chunks", "sample_candidates", "top_k_chunks"]
 
 LOWEST = float("-inf")
+LAST = 2**31 - 1
 
 
 @tk.kernel
@@ -42,17 +43,23 @@ def argmax_of_chunks(
 
 
 def largest_of(t: tk.Tile, places: tk.Tile, count: int, size: int) -> tuple[tk.Tile, tk.Tile]:
-    """The `count` largest of a row (1, n), in falling order, and their places; tiles (1, size), padded with -inf."""
-    column = tk.arange(t.shape[1], dtype=tk.int32)[None, :]
+    """The `count` largest of a row (1, n), in falling order, and their places; tiles (1, size), padded with -inf.
+
+    Of equals the one with the smallest place comes first; a NaN never comes. One reduction for each.
+    """
+
+    def better(a: tk.Tile, i: tk.Tile, b: tk.Tile, j: tk.Tile) -> tuple[tk.Tile, tk.Tile]:
+        second = (b > a) | ((b == a) & (j < i))
+        return tk.where(second, b, a), tk.where(second, j, i)
+
     slot = tk.arange(size, dtype=tk.int32)[None, :]
     found = tk.full((1, size), LOWEST, tk.float32)
     found_at = tk.zeros((1, size), tk.int32)
     for n in range(count):
-        best = tk.argmax(t, axis=1, keepdims=True)
-        here = column == best
-        found = tk.where(slot == n, tk.max(t, axis=1, keepdims=True), found)
-        found_at = tk.where(slot == n, tk.sum(tk.where(here, places, 0), axis=1, keepdims=True), found_at)
-        t = tk.where(here, LOWEST, t)
+        best, at = tk.reduce((t, places), 1, better, (LOWEST, LAST), keepdims=True)
+        found = tk.where(slot == n, best, found)
+        found_at = tk.where(slot == n, at, found_at)
+        t = tk.where(places == at, LOWEST, t)
     return found, found_at
 
 
