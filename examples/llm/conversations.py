@@ -5,8 +5,8 @@ way of sampling. Slots are made when they are first needed, at most `slots`; fur
 
 A step is one launch. The next one is launched before the token of the last is read, so the device does not wait for the
 host: what a step needs is on the device. A conversation that ends, by its length, its end token or by being
-cancelled at any point, leaves at most one step too many, which writes to its own cache; the slot is given to the next
-conversation when that is done.
+cancelled at any point, leaves at most the step that was waited for and one more, which write to its own cache; the
+slot is given to the next conversation when they are over.
 """
 
 from __future__ import annotations
