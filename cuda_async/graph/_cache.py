@@ -33,7 +33,7 @@ class GraphCache(Generic[K, T]):
         buckets: sizes, for keys that are ints: a key is rounded up to the next of them.
         max_graphs: how many are kept.
     Raises:
-        ValueError: no bucket, or `max_graphs` below 1.
+        ValueError: no bucket, or `max_graphs` below 1. TypeError: buckets that are no ints.
     """
 
     def __init__(
@@ -47,6 +47,8 @@ class GraphCache(Generic[K, T]):
             raise ValueError(f"max_graphs is {max_graphs}; a cache keeps at least 1")
         if buckets is not None and not buckets:
             raise ValueError("buckets is empty; give sizes, or None to take keys as they are")
+        if buckets is not None and not all(hasattr(b, "__index__") for b in buckets):
+            raise TypeError(f"buckets are sizes, such as (64, 256), got {buckets!r}")
         self._build = build
         self._buckets = None if buckets is None else sorted(buckets)
         self._max_graphs = max_graphs
@@ -57,10 +59,12 @@ class GraphCache(Generic[K, T]):
         """The key that `key` is rounded up to.
 
         Raises:
-            ValueError: it is beyond the largest bucket.
+            ValueError: it is beyond the largest bucket. TypeError: there are buckets, and it is no int.
         """
         if self._buckets is None:
             return key
+        if not hasattr(key, "__index__"):
+            raise TypeError(f"a cache with buckets takes sizes as keys, got {key!r}")
         size: Any = key  # an int, where there are buckets
         for bucket in self._buckets:
             if size <= bucket:

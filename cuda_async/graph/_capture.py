@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import CaptureError, ContextError
@@ -13,7 +14,7 @@ from ._graph import CudaGraph
 from ._recorder import Recorder, RecordingStream
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ..ops._execution import Execution
     from ..scheduling import Device, SchedulingPolicy, Stream
@@ -93,6 +94,8 @@ def check_inputs(inputs: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
     """Raises `TypeError` for what cannot be named inputs."""
     if inputs is None:
         return {}
+    if not isinstance(inputs, Mapping):
+        raise TypeError(f"a graph's inputs are tensors by name, as {{'x': x}}, got {type(inputs).__name__}")
     for name, tensor in inputs.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
             raise TypeError(

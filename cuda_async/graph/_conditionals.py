@@ -56,13 +56,22 @@ class Conditional(DeviceOp[None]):
     def _again(self, _: object) -> DeviceOp[None]:
         body = self._bodies[0]
         return to_host(self._predicate).then(
-            lambda array: body().then(self._again) if array.any() else value(None)
+            lambda array: _operation_of(body).then(self._again) if array.any() else value(None)
         )
 
     def _choose(self, array: Any) -> DeviceOp[Any]:  # a NumPy array
         if array.any():
-            return self._bodies[0]()
-        return self._bodies[1]() if len(self._bodies) > 1 else value(None)
+            return _operation_of(self._bodies[0])
+        return _operation_of(self._bodies[1]) if len(self._bodies) > 1 else value(None)
+
+
+def _operation_of(body: Callable[[], DeviceOp[Any]]) -> DeviceOp[Any]:
+    op = body()
+    if not isinstance(op, DeviceOp):
+        raise TypeError(
+            f"a body of if_else() and while_loop() is a function that returns a DeviceOp, got {type(op).__name__}"
+        )
+    return op
 
 
 def _nothing(_: object) -> None:
@@ -80,11 +89,7 @@ class _BodyFrame:
         self.bodies: list[list[Node]] = []
 
     def begin(self, execution: Execution) -> DeviceOp[Any]:
-        body = self.op._bodies[len(self.bodies)]()
-        if not isinstance(body, DeviceOp):
-            raise TypeError(
-                f"a body of if_else() and while_loop() is a function that returns a DeviceOp, got {type(body).__name__}"
-            )
+        body = _operation_of(self.op._bodies[len(self.bodies)])
         recorder = self.stream._lane.recorder
         self.ctx = execution.ctx
         self.current = recorder.begin_body(self.stream)

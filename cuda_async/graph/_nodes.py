@@ -22,7 +22,7 @@ from ..errors import CaptureError
 from ..memory import Buffer, Tensor, fill_pattern
 from ..ops import check_operand
 from ..ops._arguments import MUT, OTHER, READ, Step, _argument_step
-from ..ops._launch import as_dimensions
+from ..ops._launch import as_dimensions, as_shared_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -198,7 +198,7 @@ class GraphNode:
                 raise CaptureError(
                     f"{node.name}: {what} {dims} is beyond 1 to {most}; capture another graph for that"
                 )
-        shared = node.shared_bytes if shared_mem_bytes is None else shared_mem_bytes
+        shared = node.shared_bytes if shared_mem_bytes is None else as_shared_bytes(shared_mem_bytes)
         if shared != node.shared_bytes:
             self._allow_shared(node, shared)
         with self._graph._turn:

@@ -95,8 +95,8 @@ def as_dtype(dtype: object) -> DType:
     if isinstance(dtype, str) and dtype in DTYPES:
         found = DTYPES[dtype]
     else:
-        try:
-            candidate = np.dtype(dtype)  # type: ignore[call-overload]  # any object is tried
+        try:  # None is no name for float64 here, where float32 is the default
+            candidate = None if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]  # any object
         except TypeError:
             candidate = None
         if candidate is not None:

@@ -158,10 +158,13 @@ def permuted(shape: Shape, strides: Shape, axes: Sequence[int]) -> tuple[Shape, 
     """Axes in another order, as `numpy.transpose`.
 
     Raises:
-        ValueError: `axes` is not a permutation of all axes.
+        ValueError: `axes` is not a permutation of all axes. TypeError: an axis that is no integer.
     """
     rank = len(shape)
-    order = [operator.index(a) for a in axes]
+    try:
+        order = [operator.index(a) for a in axes]
+    except TypeError:
+        raise TypeError(f"axes {tuple(axes)!r} must be integers, as in permute(1, 0)") from None
     normal = [a + rank if a < 0 else a for a in order]
     if sorted(normal) != list(range(rank)):
         raise ValueError(f"axes {tuple(axes)} are not a permutation of 0 to {rank - 1}")

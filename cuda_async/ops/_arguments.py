@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..driver import ParameterInfo, ParameterKind
+from ..errors import ClosedError, StaleOutputError
 from ..memory import Mut, Read, Tensor
 from ._context import check_operand
 
@@ -50,7 +51,7 @@ _UNSIGNED_FORMAT = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _FLOAT_FORMAT = {2: "e", 4: "f", 8: "d"}
 _LARGEST_FLOAT = {2: math.nextafter(65520.0, 0.0), 4: 3.4028235677973362e38, 8: sys.float_info.max}
 """The largest float that still rounds to a finite one of each size."""
-_LARGEST_FINITE = {2: 65504.0, 4: 3.4028234663852886e38}
+_LARGEST_FINITE = {2: 65504.0, 4: 3.4028234663852886e38, 8: sys.float_info.max}
 
 
 def parse_signature(signature: Sequence[str]) -> tuple[str, ...]:
@@ -94,7 +95,11 @@ class LaunchPlan:
 
     def check_tensor(self, index: int, tensor: Tensor, device: Device) -> None:
         """Raise what is wrong with the tensor given for argument `index`."""
-        check_operand(tensor, device, f"{self.kernel}: {self.steps[index][4]}")
+        what = f"{self.kernel}: {self.steps[index][4]}"
+        try:
+            check_operand(tensor, device, what)
+        except (ClosedError, StaleOutputError) as error:
+            raise type(error)(f"{what}: {error}") from None
 
     def pack_values(self, values: Sequence[Any]) -> list[Any]:
         """Plain numbers, checked and ready for the layout."""
@@ -195,7 +200,7 @@ def _argument_step(
     if issubclass(cls, (np.generic, ctypes._SimpleCData, ctypes.Structure, ctypes.Array, ctypes.Union)):
         return _bytes_step(size, name, cls, refuse)
     if issubclass(cls, int):
-        return _int_step(size, kind, exact, name, cls, refuse)
+        return _int_step(kernel, size, kind, exact, name, refuse)
     if issubclass(cls, float):
         if exact is not None and exact not in ("f16", "f32", "f64"):
             raise refuse("pass an int")
@@ -228,10 +233,10 @@ def _bytes_step(size: int, name: str, cls: type, refuse: Any) -> tuple[Step, str
 
 
 def _int_step(
-    size: int, kind: ParameterKind, exact: str | None, name: str, cls: type, refuse: Any
+    kernel: str, size: int, kind: ParameterKind, exact: str | None, name: str, refuse: Any
 ) -> tuple[Step, str]:
     if exact in ("f16", "f32", "f64") or (exact is None and kind is ParameterKind.FLOAT):
-        return (OTHER, 0, 0, _float_converter("", name, size), name), _FLOAT_FORMAT[size]
+        return (OTHER, 0, 0, _float_converter(kernel, name, size), name), _FLOAT_FORMAT[size]
     if exact == "ptr" or kind is ParameterKind.POINTER:
         return (ADDRESS, 0, 2**64 - 1, 2**64 - 1, name), "Q"
     if size not in _UNSIGNED_FORMAT or kind is ParameterKind.STRUCT:
@@ -248,8 +253,6 @@ def _int_step(
 
 def _float_converter(kernel: str, name: str, size: int) -> Any:
     """Floats pass as they are; one beyond the type's range is an error, not infinity."""
-    if size == 8:
-        return float
     largest = _LARGEST_FLOAT[size]
 
     def convert(value: float) -> float:

@@ -38,6 +38,7 @@ __all__ = [
     "LaunchConfig",
     "LaunchWithOptions",
     "as_dimensions",
+    "as_shared_bytes",
     "check_aliases",
     "check_argument_aliases",
     "full_dimensions",
@@ -84,6 +85,18 @@ def as_dimensions(dims: object, what: str) -> Dimensions:
         raise TypeError(f"{what} {tuple(axes)!r} must hold integers") from None
     sizes += [1] * (3 - len(sizes))
     return sizes[0], sizes[1], sizes[2]
+
+
+def as_shared_bytes(size_bytes: object) -> int:
+    """An amount of dynamic shared memory.
+
+    Raises:
+        TypeError: something that is no integer.
+    """
+    try:
+        return operator.index(size_bytes)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"shared_mem_bytes is {size_bytes!r}; expected an int") from None
 
 
 def _byte_range(tensor: Tensor) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from ._launch import (
     LaunchConfig,
     LaunchWithOptions,
     as_dimensions,
+    as_shared_bytes,
     check_argument_aliases,
     full_dimensions,
     launch_step_by_step,
@@ -420,7 +421,8 @@ class Function:
             cluster: blocks per cluster. cooperative: all blocks resident at once.
             uses: tensors that the kernel reaches in another way, such as by an address among the arguments.
         Raises:
-            TypeError: a float in grid or block, a bare tensor; when it runs: a wrong number or type of arguments.
+            TypeError: a float in grid, block or shared memory; when it runs: a bare tensor, a wrong number or type of
+                arguments.
             LaunchError: (when it runs) grid, block or shared memory beyond a limit.
             OverflowError: (when it runs) an int that does not fit its parameter.
             AliasError: the same memory exclusively and once more. ContextError: a tensor on another device.
@@ -436,7 +438,7 @@ class Function:
         op._config = (
             grid if type(grid) is int else as_dimensions(grid, "grid"),
             block if type(block) is int else as_dimensions(block, "block"),
-            shared_mem_bytes,
+            shared_mem_bytes if type(shared_mem_bytes) is int else as_shared_bytes(shared_mem_bytes),
         )
         op._args = args
         op._launch = self._launch or self._launch_anywhere
@@ -466,7 +468,7 @@ class Function:
             as_dimensions(grid, "grid"),
             as_dimensions(block, "block"),
             args,
-            shared_mem_bytes,
+            as_shared_bytes(shared_mem_bytes),
         )
 
     def load(self, device: Device) -> LoadedFunction:
@@ -526,7 +528,7 @@ class Function:
         types = tuple(map(type, values))
         if Read in types or Mut in types or Tensor in types:
             _refuse_tensors(self.name, values)
-        config = (grid, block, shared_mem_bytes)
+        config = (grid, block, as_shared_bytes(shared_mem_bytes))
         if config != loaded.checked[0]:
             loaded.check_config(config)
         plan = loaded.plan(types)

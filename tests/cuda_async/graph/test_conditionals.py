@@ -87,6 +87,12 @@ async def test_what_cannot_decide_is_refused(device, kernels):
         ca.if_else(await ca.ones(1, "int32"), ca.ones(1))
     with pytest.raises(TypeError, match="returns a DeviceOp, got int"):
         await ca.if_else(await ca.ones(1, "int32"), lambda: 5).graph()
+    # Outside of a graph too, where the body that runs is looked at.
+    for flag in (0, 1):
+        with pytest.raises(TypeError, match=r"a body of if_else\(\) .* returns a DeviceOp, got int"):
+            await ca.if_else(await ca.full(1, flag, "int32"), lambda: 5, lambda: 6)
+    with pytest.raises(TypeError, match=r"a body of .* returns a DeviceOp, got int"):
+        await ca.while_loop(await ca.ones(1, "int32"), lambda: 5)
 
 
 async def test_failing_body_fails_the_capture(device, kernels):

@@ -28,6 +28,12 @@ async def test_sizes_share_a_buckets_graph(device, kernels):
     assert built == [4, 8]
     with pytest.raises(ValueError, match="beyond the largest bucket, 8"):
         cache.get(9)
+    for key in ("3", 3.0, None, (3,)):
+        with pytest.raises(TypeError, match="a cache with buckets takes sizes as keys, got"):
+            cache.get(key)
+    for buckets in ("48", (4.0, 8.0), (None,)):
+        with pytest.raises(TypeError, match="buckets are sizes"):
+            ca.GraphCache(build, buckets=buckets)
 
 
 async def test_waiters_share_one_capture(device):

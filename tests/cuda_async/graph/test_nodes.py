@@ -72,6 +72,8 @@ async def test_another_grid(device, kernels):
     assert (await x.to_host())[[0, 31, 32, 63]].tolist() == [4.0, 4.0, 2.0, 2.0]
     with pytest.raises(CaptureError, match="grid"):
         graph.nodes[0].set_launch(grid=(0, 1))
+    with pytest.raises(TypeError, match="shared_mem_bytes is '16'; expected an int"):
+        graph.nodes[0].set_launch(shared_mem_bytes="16")
 
 
 async def test_copies_and_fills(device, kernels):

@@ -126,3 +126,5 @@ def test_scope_is_used_once_and_open(device, kernels):
 def test_inputs_of_a_scope_are_tensors(device):
     with pytest.raises(TypeError, match="tensors by name"):
         ca.CudaGraph.scope(device.create_stream(), inputs={"x": np.zeros(3)})
+    with pytest.raises(TypeError, match=r"tensors by name, .* got Tensor"):
+        ca.zeros(3).graph(inputs=ca.zeros(3).sync())

@@ -59,6 +59,12 @@ def test_other_types_are_refused(given_type):
         as_dtype(given_type)
 
 
+def test_none_is_no_element_type():
+    """NumPy takes None for float64, where the default here is float32."""
+    with pytest.raises(TypeError, match="None is not a supported element type"):
+        as_dtype(None)
+
+
 def test_foreign_byte_order_is_refused():
     with pytest.raises(TypeError, match="not in this machine's byte order; convert it with"):
         as_dtype(">f4")

@@ -122,6 +122,11 @@ def test_view_keeps_memory_alive(stepped, empty):
     assert len(controls.freed) == 1
 
 
+def test_permute_takes_ints(empty):
+    with pytest.raises(TypeError, match=r"axes .* must be integers"):
+        empty((4, 6), np.float32).permute(1, "a")
+
+
 def test_reshape_and_permute_spellings(empty):
     t = empty((4, 6), "int8")
     assert t.reshape(2, 12).shape == t.reshape((2, 12)).shape == t.reshape([2, -1]).shape == (2, 12)
