@@ -208,9 +208,8 @@ class Device:
     def driver(self) -> Driver:
         """The driver layer, opened when needed."""
         driver = self._driver
-        if driver is None:
+        while driver is None:  # after open() another thread may close it at once; then the next one says so
             driver = self.open()._driver
-            assert driver is not None
         return driver
 
     @property
@@ -244,11 +243,13 @@ class Device:
         """A new stream; smaller `priority` numbers go first (`limits.stream_priorities`).
 
         Raises:
-            SchedulingError: the priority is outside the device's range.
+            SchedulingError: the priority is outside the device's range. TypeError: it is no integer.
         """
         from ._stream import Stream
 
         self._check_usable()
+        if not hasattr(priority, "__index__"):
+            raise TypeError(f"a stream's priority is an int, got {priority!r}")
         least, greatest = self.limits.stream_priorities
         if not greatest <= priority <= least:
             raise SchedulingError(
@@ -418,7 +419,7 @@ class Device:
                 forgotten = self._forget_notes()
             del forgotten  # outside the lock: it may run anybody's code
             return
-        self._driver.bind()
+        self.driver.bind()
         with self._lock:
             self._collect(everything=everything)
 
@@ -435,8 +436,7 @@ class Device:
         if everything:
             notes.extend(self._held_notes)
             self._held_notes.clear()
-        driver = self._driver
-        assert driver is not None
+        driver = self.driver
         for _ in range(len(notes)):  # what cannot be freed now goes back to the end
             note = notes.popleft()
             usage = note.usage
