@@ -405,7 +405,7 @@ class Kernel:
         path = self._paths.get(types)
         if path is None:
             path = write_call_path(self.name, types, self._constants, self._runs.get)
-            self._paths[types] = path
+            path = self._paths.setdefault(types, path)  # another thread may have been first
         if len(self._runs) >= MAX_RUNS:
             self._runs.clear()
             self._used.clear()

@@ -1,14 +1,15 @@
 """The path of a launch, written out as straight-line code for the Python types of a call's arguments.
 
 A launch is short because all that can be is worked out once. For each tuple of argument types a function is
-written that builds the call key (shapes, strides, addresses modulo 256, ranges of ints: what tells calls
-apart that need different code, flat arguments or grids), looks up what is known of such calls, and hands the
-arguments over. For each key, a function is written that puts the flat arguments together and launches.
+written that builds the call key (a number for the types, shapes, strides, addresses modulo 256, ranges of ints: what
+tells calls apart that need different code, flat arguments or grids), looks up what is known of such calls, and hands
+the arguments over. For each key, a function is written that puts the flat arguments together and launches.
 """
 
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Callable, Sequence
 from types import FunctionType, NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,6 +42,9 @@ __all__ = [
 IMPLICIT_CONSTANTS = (enum.Enum, str, bytes, NoneType, FunctionType, type, DType)
 """What can be nothing but a constant, for a parameter that is not declared."""
 
+_path_numbers = itertools.count()
+"""One for each call path. In a call key it stands for the argument types: other parts may be equal for other types."""
+
 # Any: arguments are whatever a kernel takes
 Run = Callable[..., Any]
 """(ctx, *args) -> UNPREPARED where what is compiled in has changed."""
@@ -62,7 +66,7 @@ def write_call_path(
     name: str, types: Sequence[type], constants: Sequence[bool], find: Callable[[Any], Run | None]
 ) -> CallPath:
     """Write the functions for calls with arguments of `types`; `find` gives what is known of a call key."""
-    parts: list[str] = []
+    parts: list[str] = [str(next(_path_numbers))]
     outputs: list[str] = []
     for i, (cls, is_constant) in enumerate(zip(types, constants, strict=True)):
         parts += _key_parts(f"a{i}", cls, is_constant)
@@ -88,7 +92,7 @@ def launch(args, ctx, grid, options):
 
 
 def _key_parts(a: str, cls: type, is_constant: bool) -> list[str]:
-    """Expressions for what of an argument belongs to the key; its type does already."""
+    """Expressions for what of an argument, besides its type, belongs to the key."""
     if is_constant or issubclass(cls, IMPLICIT_CONSTANTS):
         # equal floats can differ in the sign of zero, and parts of tuples in type
         return [f"constant_key({a})" if issubclass(cls, float | complex | tuple | frozenset) else a]

@@ -695,3 +695,40 @@ def test_alias_error_names_the_parameters(device):
         scale(x.partition(4), x).sync()
     with pytest.raises(ca.AliasError, match=r"add, parameters out and y: "):
         add(x.partition(4), ca.ones((8,), "f4"), x).sync()
+
+
+class One(enum.IntEnum):
+    ONE = 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (5, One.ONE),
+        (2.5, True),
+        (np.float32(2.5), np.int8(3)),
+        (np.uint8(200), np.float64(0.5)),
+        (False, 7.0),
+    ],
+    ids=repr,
+)
+def test_numbers_of_other_types_in_turn(first, second, device):
+    """Calls that differ in an argument's type only are told apart, however they alternate."""
+
+    @tk.kernel
+    def scaled(out: tk.Tile1D, x: tk.Tensor1D, a):
+        out.store((tk.load_like(x, out) * a).astype(tk.float32))
+
+    x = ca.full((8,), 3.0).sync()
+    for a in (first, second, first, second, first):
+        found = scaled(ca.empty((8,)).partition(8), x, a).first().unpartition().to_host().sync()
+        assert found.tolist() == [3.0 * float(a)] * 8, (a, found)
+
+
+def test_read_and_plain_tensors_in_turn(device):
+    """`read(x)` may stand for `x` in some calls and not in others."""
+    x = vector(8)
+    for arg in (x, ca.read(x), x, ca.read(x), x):
+        outputs = scale(ca.empty((8,)).partition(8), arg).sync()
+        assert outputs[1] is x
+        assert outputs[0].unpartition().to_host().sync().tolist() == [2.0 * i for i in range(8)]
