@@ -50,6 +50,8 @@ def test_priority_streams_use_the_devices_range(device):
 def test_priority_outside_the_range_is_refused(device):
     with pytest.raises(ca.SchedulingError, match=r"stream priority is 7; .* takes -?\d+ \(first\) to 0"):
         device.create_stream(priority=7)
+    with pytest.raises(TypeError, match="priority is an int, got 'high'"):
+        device.create_stream(priority="high")
 
 
 def test_empty_pool_is_refused():
