@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..driver import ArgumentBlock
@@ -19,14 +20,12 @@ from ..driver.graph import (
     StridedCopyNode,
 )
 from ..errors import CaptureError
-from ..memory import Buffer, Tensor, fill_pattern
+from ..memory import Buffer, Mut, Read, Tensor, fill_pattern
 from ..ops import check_operand
 from ..ops._arguments import MUT, OTHER, READ, Step, _argument_step
-from ..ops._launch import as_dimensions, as_shared_bytes
+from ..ops._launch import as_dimensions, as_shared_bytes, check_aliases
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
 
     from ..scheduling import Device
@@ -150,16 +149,22 @@ class GraphNode:
         Args:
             arguments: `read(tensor)`, `mut(tensor)`, numbers, NumPy scalars, `ctypes` values, as for `launch`.
         Raises:
-            CaptureError: no kernel. IndexError: no such parameter. TypeError, OverflowError: as for a launch; nothing
-                was changed.
+            CaptureError: no kernel. IndexError: no such parameter. TypeError, OverflowError, AliasError: as for a
+                launch, aliases among the arguments that are given; nothing was changed.
         """
         node = self._kernel("set_arguments")
+        if not isinstance(arguments, Mapping):
+            raise TypeError(
+                f"arguments are given by position, as {{0: value}}, got {type(arguments).__name__}"
+            )
         device = self._graph._device
         parameters = device.driver.function_info(node.function).parameters
         packed: list[tuple[int, bytes]] = []
         reads: list[Buffer] = []
         writes: list[Buffer] = []
         for position, value in arguments.items():
+            if not hasattr(position, "__index__"):
+                raise TypeError(f"arguments are given by position, as {{0: value}}, got the key {position!r}")
             if not 0 <= position < len(parameters):
                 raise IndexError(
                     f"{node.name} has {len(parameters)} parameters, 0 to {len(parameters) - 1}; got {position}"
@@ -171,11 +176,16 @@ class GraphNode:
             packed.append((parameters[position].offset_bytes, struct.pack(f"<{code}", number)))
             if buffer is not None:
                 (writes if step[0] == MUT else reads).append(buffer)
-        old = node.arguments
-        new = old.copy()
-        for offset, data in packed:
-            new.buffer[offset : offset + len(data)] = data
+        check_aliases(
+            node.name,
+            [a.tensor for a in arguments.values() if isinstance(a, Mut)],
+            [a.tensor for a in arguments.values() if isinstance(a, Read)],
+        )
         with self._graph._turn:
+            old = node.arguments
+            new = old.copy()
+            for offset, data in packed:
+                new.buffer[offset : offset + len(data)] = data
             self._change_uses(old, new, reads, writes)
             node.arguments = new
             self._graph._node_changed(node)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..driver import ArgumentBlock, FunctionHandle, FunctionInfo, HostImage, ModuleHandle
 from ..errors import CompileError, LaunchError
 from ..memory import Mut, Read, Tensor
-from ..scheduling import order_read, order_write
+from ..scheduling import Device, order_read, order_write
 from ._arguments import LaunchPlan, make_plan, parse_signature
 from ._context import check_operand
 from ._launch import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..driver import Driver
-    from ..scheduling import Device, Stream
+    from ..scheduling import Stream
     from ._context import ExecutionContext
 
 __all__ = ["Function", "LoadedFunction", "Module"]
@@ -475,10 +475,12 @@ class Function:
         """Load on `device`; slow the first time, so for `prepare` and for programs without a loop.
 
         Raises:
-            CompileError: the image is refused, or has no such kernel.
+            CompileError: the image is refused, or has no such kernel. TypeError: no `Device`.
         """
         loaded = self._loaded.get(device)
         if loaded is None:
+            if not isinstance(device, Device):
+                raise TypeError(f'device is {device!r}; expected a Device, such as ca.Device("cuda:0")')
             handle = self.module._load(device)
             driver = device.driver
             try:

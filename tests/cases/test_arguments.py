@@ -565,6 +565,12 @@ async def test_address_as_an_integer(device):
     assert (await out.to_host())[0] == 5
 
 
+async def test_bound_on_no_device(kernels):
+    """A name is no device; the message says what is."""
+    with pytest.raises(TypeError, match="device is 'host:0'; expected a Device"):
+        kernels.affine.bind(1, 8, 1, 1.0, 1.0, device="host:0")
+
+
 async def test_bound_on_another_device(device, elsewhere, kernels):
     """Case C39 for a bound launch."""
     there = ca.zeros(8).schedule(ca.SingleStream(device=elsewhere)).sync()

@@ -60,6 +60,12 @@ async def test_bad_arguments_change_nothing(device, kernels):
         node.set_arguments({3: 9.0, 1: x})
     with pytest.raises(OverflowError, match="argument 2"):
         node.set_arguments({2: 1 << 40})
+    y = await ca.ones(8)
+    with pytest.raises(ca.AliasError, match="the same memory"):
+        node.set_arguments({0: ca.mut(y), 1: ca.read(y[4:])})
+    for arguments in (5, [1.0], {"a": 1.0}):
+        with pytest.raises(TypeError, match="arguments are given by position"):
+            node.set_arguments(arguments)
     assert (await graph.launch().to_host())[0] == 2.0
 
 
