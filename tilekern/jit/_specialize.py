@@ -65,7 +65,14 @@ def _spec(kernel: str, parameter: Parameter, arg: object, limit: int) -> Paramet
     if parameter.kind == "any" and isinstance(arg, IMPLICIT_CONSTANTS):
         return ConstantSpec(arg)
     dtype = as_scalar(where, parameter, arg)[0]
-    return ScalarSpec(dtype, parameter.dtype is None and type(arg) in (int, float))
+    return ScalarSpec(dtype, parameter.dtype is None and _is_loose(arg, dtype))
+
+
+def _is_loose(arg: object, passed_as: DType) -> bool:
+    """True for Python's ints and floats, and for what a parameter declared `int` or `float` makes one of."""
+    if isinstance(arg, np.generic):
+        return dtype_of(arg.dtype) is not passed_as
+    return passed_as is not bool_
 
 
 def _describe(arg: object) -> str:

@@ -239,6 +239,17 @@ def test_python_float_is_float32(device):
     assert out[0] == np.float32(0.1)
 
 
+class Whole(int):
+    """An int by another name."""
+
+
+@pytest.mark.parametrize("number", [3, True, Whole(3), np.int8(3), np.uint64(3), np.bool_(True)], ids=repr)
+def test_whole_number_for_a_float_takes_the_tiles_type(number, device):
+    """As a Python float does: no step in float64."""
+    out = scale(ca.zeros((4,), "f4").partition(4), vector(4), number).first().unpartition().to_host().sync()
+    assert out.tolist() == [float(number) * i for i in range(4)]
+
+
 @tk.kernel
 def typed(out: tk.Tile1D, a: tk.uint8, b: tk.float64, c: tk.bfloat16, d: tk.int64):
     out.store(a.astype(tk.float64) + b + c.astype(tk.float64) + d.astype(tk.float64))
