@@ -163,6 +163,8 @@ class Kernel:
         """
         from ._specialize import specialize
 
+        if not isinstance(device, Device):
+            raise TypeError(f'device is {device!r}; expected a Device, such as ca.Device("cuda:0")')
         parameters = self.parameters
         bound = self._bind(parameters, args, kwargs)
         grouped = self._grouped(bound)

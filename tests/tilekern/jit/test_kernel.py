@@ -485,6 +485,8 @@ def test_bound_launch_is_checked(device):
     x = vector(64)
     with pytest.raises(ca.AliasError):
         scale.bind(x.partition(16), x, device=device)
+    with pytest.raises(TypeError, match="device is 'host:0'; expected a Device"):
+        scale.bind(vector(64).partition(16), x, device="host:0")
 
 
 # ------------------------------------------------------------------ options and texts
