@@ -69,7 +69,7 @@ _FLOAT32 = (  # no tensor cores: the factors are held in registers
     ProductPlan(64, 64, 16, None, 8),
     ProductPlan(32, 64, 16, None, 8),
 )
-_TFLOAT32 = (ProductPlan(128, 128, 32), ProductPlan(64, 64, 32))
+_TFLOAT32 = (ProductPlan(128, 128, 32, None, 8), ProductPlan(64, 64, 32))
 
 
 def multiprocessors(tensor: Tensor) -> int:
@@ -128,13 +128,14 @@ def _attention_plan(
         side = 32 if size <= 32 else 16
         plan = AttentionPlan(side, side, None, 8)
     elif is_float32:
-        plan = AttentionPlan(64, 64, None, 8) if is_wide else AttentionPlan(64, 64, 2)
+        side = 64 if not is_wide or generation in HOPPER else 32
+        plan = AttentionPlan(side, side, None, 8) if is_wide else AttentionPlan(side, side, 2)
     elif generation in HOPPER:
         plan = AttentionPlan(128, 128, 1, 8) if is_large else AttentionPlan(64, 64, 2 if is_wide else 4)
     elif generation == 12:
         plan = AttentionPlan(64, 64, 2) if is_wide else AttentionPlan(128, 128, 1, 8)
     else:
-        plan = AttentionPlan(64, 64) if is_wide else AttentionPlan(128, 64)
+        plan = AttentionPlan(64, 64) if is_wide else AttentionPlan(128, 64, None, 8 if size <= 32 else None)
     return plan._replace(
         queries=min(plan.queries, max(16, power_of_two(queries))),
         keys=min(plan.keys, max(16, power_of_two(keys))),
