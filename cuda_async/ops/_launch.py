@@ -201,6 +201,10 @@ class LaunchWithOptions(Launch):
     def _make(
         cls, uses: Sequence[Read | Mut], cluster: Dimensions | None, cooperative: bool
     ) -> LaunchWithOptions:
+        if not isinstance(uses, (tuple, list)):
+            raise TypeError(
+                f"uses=[...] takes a list of read(tensor) and mut(tensor), got {type(uses).__name__}"
+            )
         self = _new(cls)
         self._options = (uses, cluster, cooperative)
         return self
@@ -239,6 +243,8 @@ def launch_step_by_step(
         _refuse_addresses(plan, args)
     check_argument_aliases(loaded, args, uses)
     grid, block, shared_bytes = full_dimensions(config[0]), full_dimensions(config[1]), config[2]
+    if cluster is not None:
+        _check_cluster(loaded, grid, cluster)
     result: tuple[Any, ...] = outputs
     if 0 in grid:
         return result
@@ -263,6 +269,22 @@ def launch_step_by_step(
             driver.launch(loaded.handle, grid, block, shared_bytes, stream._handle, loaded.block)
         stream._retained.append(loaded)
     return result
+
+
+def _check_cluster(loaded: LoadedFunction, grid: Dimensions, cluster: Dimensions) -> None:
+    limit = loaded.device.limits.max_cluster_blocks
+    blocks = cluster[0] * cluster[1] * cluster[2]
+    if min(cluster) < 1 or blocks > limit:
+        raise LaunchError(
+            f"{loaded.name}: a cluster of {cluster} has {blocks} blocks, the limit on {loaded.device} is {limit} "
+            "(and 1 the least on each axis)"
+        )
+    for axis, size, count in zip("xyz", cluster, grid):
+        if count % size:
+            raise LaunchError(
+                f"{loaded.name}: grid axis {axis} is {count}, which clusters of {size} do not divide; "
+                "launch more blocks and let the kernel leave those that are too many"
+            )
 
 
 def _add_uses(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from ._unprepared import UNPREPARED
 from ._written import LaunchFunction, write_launch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ..driver import Driver
     from ..scheduling import Stream
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Function", "LoadedFunction", "Module"]
 
 _new = object.__new__
+NO_USES: Sequence[Read | Mut] = ()
 MAX_CONFIGS = 1024
 """Launch configurations remembered per kernel."""
 CheckedConfig = tuple[LaunchConfig | None, dict["Stream", Callable[[], tuple[Any, ...]]]]
@@ -410,7 +411,7 @@ class Function:
         shared_mem_bytes: int = 0,
         cluster: Any = None,
         cooperative: bool = False,
-        uses: Sequence[Read | Mut] = (),
+        uses: Sequence[Read | Mut] = NO_USES,
     ) -> Launch:
         """An operation that launches the kernel; yields the arguments, in order, `read(t)` and `mut(t)` as `t`.
 
@@ -427,7 +428,7 @@ class Function:
             OverflowError: (when it runs) an int that does not fit its parameter.
             AliasError: the same memory exclusively and once more. ContextError: a tensor on another device.
         """
-        if uses or cluster is not None or cooperative:
+        if uses is not NO_USES or cluster is not None or cooperative:
             op: Launch = LaunchWithOptions._make(
                 uses, None if cluster is None else as_dimensions(cluster, "cluster"), cooperative
             )

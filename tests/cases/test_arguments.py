@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import struct
 
 import numpy as np
@@ -579,3 +580,31 @@ async def test_bound_on_another_device(device, elsewhere, kernels):
         await bound.launch().schedule(ca.SingleStream(device=device))
     await bound.launch()
     assert (await there.to_host() == 1.0).all()
+
+
+# ------------------------------------------------------------------------- other options
+
+
+@pytest.mark.parametrize(
+    ("grid", "cluster", "message"),
+    [
+        (4, 64, "a cluster of (64, 1, 1) has 64 blocks, the limit on"),
+        (4, (2, 0, 1), "a cluster of (2, 0, 1) has 0 blocks"),
+        (5, 2, "grid axis x is 5, which clusters of 2 do not divide"),
+    ],
+)
+async def test_clusters_that_cannot_be(device, grid, cluster, message):
+    if device.limits.max_cluster_blocks < 2:
+        pytest.skip("no clusters here")
+    out = await ca.full(4, -1, "int32")
+    with pytest.raises(ca.LaunchError, match=re.escape(message)):
+        await store_kernel("s32").launch(grid, 1, ca.mut(out), 7, cluster=cluster)
+    assert (await out.to_host()).tolist() == [-1] * 4
+
+
+async def test_uses_is_a_list(device):
+    out = await ca.full(4, -1, "int32")
+    with pytest.raises(
+        TypeError, match=r"uses=\[...\] takes a list of read\(tensor\) and mut\(tensor\), got Tensor"
+    ):
+        store_kernel("s32").launch(1, 1, ca.mut(out), 7, uses=out)
