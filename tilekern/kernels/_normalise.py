@@ -19,6 +19,7 @@ from ._operands import (
     tuned,
     with_tensors,
 )
+from ._plans import multiprocessors
 
 if TYPE_CHECKING:
     from cuda_async import DeviceOp, Tensor
@@ -28,18 +29,21 @@ if TYPE_CHECKING:
 __all__ = ["add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm", "softmax"]
 
 CHUNK = 4096
-"""Elements of a long row that are loaded at once."""
+"""Elements of a long row that are loaded at once, where there are many rows."""
 
 
 def _by_rows(
     name: str, kernel: Kernel, long: Kernel, x: Tensor, rest: tuple[Any, ...], out: Tensor | None
 ) -> DeviceOp[Tensor]:
-    """`kernel(out, x, *rest)`, or for long rows `long(out, x, *rest, CHUNK)`; all take rows."""
+    """`kernel(out, x, *rest)`, or for long rows `long(out, x, *rest, chunk)`; all take rows."""
     rows, columns = rows_of(x).shape
     place = output(name, out, x.shape, x.dtype).reshape(rows, columns)
     if columns > LONGEST_ROW:
-        long = tuned(long, occupancy=occupancy_of(CHUNK))
-        op: DeviceOp[Tensor] = long(mutable(place), rows_of(x), *rest, CHUNK).grid(rows).first()
+        # with a row for each multiprocessor at most, a block has one to itself
+        is_alone = rows <= multiprocessors(x)
+        chunk = LONGEST_ROW if is_alone else CHUNK
+        long = tuned(long, occupancy=1, num_worker_warps=8) if is_alone else tuned(long, occupancy=4)
+        op: DeviceOp[Tensor] = long(mutable(place), rows_of(x), *rest, chunk).grid(rows).first()
     else:
         tile = row_tile(rows, columns)
         kernel = tuned(kernel, occupancy=occupancy_of(tile[0] * tile[1]))

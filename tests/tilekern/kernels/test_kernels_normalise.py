@@ -80,3 +80,20 @@ def test_weights_of_another_length_are_refused(host):
         k.rms_norm(ca.ones((2, 6)).sync(), ca.ones(5).sync())
     with pytest.raises(ValueError, match="add first"):
         k.add_rms_norm(ca.ones((1, 9000)).sync(), ca.ones((1, 9000)).sync(), ca.ones(9000).sync())
+
+
+def test_long_rows_take_as_many_chunks_as_they_need(values):
+    """The kernels themselves, with chunks that divide nothing."""
+    raw = k.raw
+    x, x64 = values(3, 700, scale=2.0)
+    w, w64 = values(700)
+    scale = np.abs(w64) * 9 + 1
+
+    def out():
+        return ca.empty(x.shape, x.dtype).map(ca.mut)
+
+    values.close(raw.long_softmax(out(), x, 256).grid(3).first(), softmax(x64), terms=16)
+    rms = raw.long_rms_norm(out(), x, w, 1e-5, 256).grid(3).first()
+    values.close(rms, rms_norm(x64, w64, 1e-5), terms=4)
+    layer = raw.long_layer_norm(out(), x, w, w, 1e-5, 256).grid(3).first()
+    values.close(layer, layer_norm(x64, w64, w64, 1e-5), terms=9, scale=scale)
