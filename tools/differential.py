@@ -1,0 +1,217 @@
+"""Runs random tile kernels through the interpreter and the compiler, and both against NumPy.
+
+    python tools/differential.py --count 2000                        # the interpreter against NumPy
+    python tools/differential.py --count 2000 --device cuda:0        # and the compiled kernels against both
+    python tools/differential.py --count 200 --assemble sm_120       # each is assembled, nothing is launched
+    python tools/differential.py --seed 1234 --device cuda:0         # one program again, with its source
+
+A mismatch is shown with the statements that the wrong output depends on. Ends with exit code 1 where there was one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import multiprocessing
+import os
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import random_kernels
+from random_kernels import TILE, Drawn
+
+Array = np.ndarray[Any, Any]
+
+
+def draw(seed: int) -> Drawn:
+    """Every operation comes first in turn, so that all are drawn often."""
+    names = list(random_kernels.OPERATIONS)
+    return random_kernels.draw(seed, first=names[seed % len(names)])
+
+
+def load_kernel(drawn: Drawn, folder: Path) -> Any:
+    path = folder / f"drawn_{drawn.seed}.py"
+    path.write_text(drawn.source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.drawn
+
+
+def element_type(name: str) -> str:
+    return "bool" if name == "bool_" else name
+
+
+def run(kernel: Any, drawn: Drawn, device: str) -> list[Array]:
+    """The outputs on a device; they hold ones before, so that what is not stored shows."""
+    import cuda_async as ca
+
+    with ca.use_device(device):
+        outputs = [
+            ca.full(drawn.length, 1, element_type(dtype)).sync().partition(TILE)
+            for dtype, _, _ in drawn.outputs
+        ]
+        inputs = [ca.from_host(array).sync() for array in drawn.inputs]
+        shared = ca.zeros(drawn.shared.shape, "int32").sync()
+        cells = ca.full(drawn.cells.shape, 5, "int32").sync()
+        done = kernel(*outputs, *inputs, ca.mut(shared), ca.mut(cells), drawn.number).sync()
+        found: list[Array] = [part.tensor.to_host().sync() for part in done[: len(outputs)]]
+        return [*found, shared.to_host().sync(), cells.to_host().sync()]
+
+
+def agrees(found: Array, expected: Array, tolerance: Array | None) -> Array:
+    """Per element: bit for bit but for the kind of NaN, or within the tolerance."""
+    if expected.dtype.kind in "iub":
+        return np.asarray(found == expected)
+    a, b = random_kernels.wide(found), random_kernels.wide(expected)
+    both_nan = np.isnan(a) & np.isnan(b)
+    if tolerance is None:
+        return np.asarray(both_nan | ((a == b) & (np.signbit(a) == np.signbit(b))))
+    with np.errstate(all="ignore"):
+        near = np.abs(a.astype(np.float64) - b.astype(np.float64)) <= tolerance
+    return np.asarray(both_nan | near | (a == b) | np.isinf(tolerance))
+
+
+def expected_of(drawn: Drawn) -> list[tuple[str, Array, Array | None]]:
+    """The outputs, and the memory that all blocks share."""
+    return [*drawn.outputs, ("int32", drawn.shared, None), ("int32", drawn.cells, None)]
+
+
+def slice_of(drawn: Drawn, output: int) -> list[str]:
+    """The statements that an output depends on."""
+    lines = drawn.source.split("def drawn", 1)[1].splitlines()[1:]
+    if output >= len(drawn.outputs):
+        return lines  # memory that all blocks share
+    needed = set(re.findall(rf"o{output}\.store\((\w+)\)", drawn.source))
+    kept: list[str] = []
+    for line in reversed(lines):
+        names = set(re.findall(r"\bv\d+\b", line))
+        makes = names & needed
+        opens_block = line.rstrip().endswith(":")
+        if f"o{output}.store" in line or makes or opens_block:
+            kept.append(line)
+            if not opens_block or names:
+                needed |= names
+    return kept[::-1]
+
+
+def check(seed: int, device: str | None, assemble: str | None, folder: Path) -> list[str]:
+    """What is wrong with the program of a seed."""
+    drawn = draw(seed)
+    problems: list[str] = []
+    try:
+        kernel = load_kernel(drawn, folder)
+        if assemble:
+            import tilekern as tk
+
+            outputs = [tk.meta((drawn.length,), element_type(d)).partition(TILE) for d, _, _ in drawn.outputs]
+            inputs = [tk.meta(x.shape, x.dtype) for x in drawn.inputs]
+            both = [tk.meta(x.shape, x.dtype).mut() for x in (drawn.shared, drawn.cells)]
+            kernel.cubin(*outputs, *inputs, *both, drawn.number, arch=assemble)
+            return []
+        sides = {"host:0": run(kernel, drawn, "host:0")}
+        if device is not None:
+            sides[device] = run(kernel, drawn, device)
+    except Exception as error:
+        return [f"seed {seed}: {type(error).__name__}: {error}"]
+    for side, results in sides.items():
+        for i, (found, (dtype, expected, tolerance)) in enumerate(
+            zip(results, expected_of(drawn), strict=True)
+        ):
+            wrong = np.flatnonzero(~agrees(found, expected, tolerance))
+            if wrong.size:
+                at = wrong[0]
+                problems.append(
+                    f"seed {seed}: {side} gives {found[at]!r} for element {at} of output {i} ({dtype}), NumPy "
+                    f"{expected[at]!r}; {wrong.size} of {len(found)} differ:\n"
+                    + "\n".join(slice_of(drawn, i))
+                )
+    if device is not None and not problems:
+        for i, (one, two) in enumerate(zip(sides["host:0"], sides[device], strict=True)):
+            tolerance = expected_of(drawn)[i][2]
+            twice = None if tolerance is None else 2 * tolerance
+            if not agrees(one, two, twice).all():
+                problems.append(f"seed {seed}: output {i} differs between the devices")
+    return problems
+
+
+def work(share: tuple[list[int], str | None, str | None, float]) -> tuple[int, Counter[str], list[str]]:
+    seeds, device, assemble, until = share
+    used: Counter[str] = Counter()
+    problems: list[str] = []
+    done = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in seeds:
+            if time.time() > until or len(problems) > 20:
+                break
+            problems += check(seed, device, assemble, Path(folder))
+            used.update(draw(seed).used)
+            done += 1
+    return done, used, problems
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=200, help="how many programs")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="only this program, and show it")
+    parser.add_argument("--device", help="cuda:0: run the compiled kernels too")
+    parser.add_argument("--assemble", metavar="ARCH", help="only assemble them for an architecture")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--time-limit", type=float, default=3600.0, help="stop after so many seconds")
+    parser.add_argument("--out", type=Path, help="write the counts here as JSON")
+    options = parser.parse_args()
+    os.environ["TILEKERN_CACHE_DIR"] = "off"  # each is compiled
+    seeds = list(range(options.first, options.first + options.count))
+    if options.seed is not None:
+        seeds = [options.seed]
+        print(draw(options.seed).source)
+    began = time.time()
+    until = began + options.time_limit
+    shares = [
+        (seeds[i :: options.workers], options.device, options.assemble, until) for i in range(options.workers)
+    ]
+    if options.workers == 1:
+        results = [work(shares[0])]
+    else:
+        with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
+            results = pool.map(work, shares, chunksize=1)
+    used: Counter[str] = Counter()
+    problems: list[str] = []
+    for _, counts, found in results:
+        used.update(counts)
+        problems += found
+    count = sum(done for done, _, _ in results)
+    for problem in problems[:10]:
+        print(problem)
+    least = min(used.values(), default=0)
+    print(
+        f"{count} programs in {time.time() - began:.0f} s, {len(used)} operations, the rarest drawn {least} times, "
+        f"{len(problems)} problems"
+    )
+    if options.out:
+        facts = {
+            "programs": count,
+            "first_seed": options.first,
+            "device": options.device or options.assemble or "host:0",
+            "problems": problems,
+            "drawn": dict(sorted(used.items())),
+        }
+        options.out.write_text(json.dumps(facts, indent=1) + "\n")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
