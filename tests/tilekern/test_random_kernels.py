@@ -1,4 +1,4 @@
-"""Random kernels against NumPy, and what is planted into a copy is found. `tools/differential.py` runs many, on a GPU too."""
+"""Random kernels against NumPy; planted bugs are found. `tools/differential.py` runs many, on a GPU too."""
 
 from __future__ import annotations
 
