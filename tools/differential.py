@@ -34,7 +34,7 @@ from tilekern.tileir.errors import CompilerFailedError
 
 Array = np.ndarray[Any, Any]
 GAVE_UP = "the assembler gave up"
-"""Not counted as a problem: NVIDIA's assembler fails on some kernels that use a scan's result again (docs/limits.md)."""
+"""Not counted as a problem: NVIDIA's assembler fails on some kernels with scans (docs/limits.md)."""
 
 
 def draw(seed: int) -> Drawn:
