@@ -544,7 +544,8 @@ class Device:
         if self._limit is not None and self._used + size_bytes > self._limit:
             return False  # it will be refused
         pool = self.driver.pool_statistics()
-        return pool.reserved_bytes - pool.used_bytes < size_bytes
+        # What is cached may lie in pieces, or belong to other streams still: only twice as much is taken for enough.
+        return pool.reserved_bytes - pool.used_bytes < 2 * size_bytes
 
     def _map_ahead(self, size_bytes: int, stream: Stream) -> None:
         """Let the pool map memory now, for an allocation of that size on `stream` that comes next.

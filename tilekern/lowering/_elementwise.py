@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..dtypes import DType, bfloat16, bool_, float4_e2m1fn, float16, float32, float64, int32
 from ..ir import (
     AbsOp,
@@ -47,7 +49,7 @@ from ..ir import (
     Value,
     XorOp,
 )
-from ..tileir import ComparisonOrdering, ComparisonPredicate, IntegerOverflow, RoundingMode, Signedness
+from ..tileir import ComparisonOrdering, ComparisonPredicate, IntegerOverflow, RoundingMode, Signedness, types
 from ..tileir import Value as TileValue
 from ._lowerer import HANDLERS, Lowerer, element_type, lowers, signedness
 
@@ -73,6 +75,7 @@ _PREDICATES = {
     "ge": ComparisonPredicate.GREATER_THAN_OR_EQUAL,
 }
 _LESS = ComparisonPredicate.LESS_THAN
+_INTEGERS = {16: types.i16, 32: types.i32, 64: types.i64}
 _NOT_EQUAL = ComparisonPredicate.NOT_EQUAL
 
 
@@ -260,7 +263,18 @@ def _min(b: Lowerer, op: MinOp) -> None:
 
 @lowers(Atan2Op)
 def _atan2(b: Lowerer, op: Atan2Op) -> None:
-    b[op.result] = b.fn.binary("atan2", b[op.lhs], b[op.rhs])
+    """tileiras 13.5 makes NaN of two zeros that it knows, so two zeros are told apart by their signs here."""
+    y, x = b[op.lhs], b[op.rhs]
+    kind = y.tile_type
+    bits = _INTEGERS[dtype_of_value(op.lhs).bits]
+    none = b.fn.constant(kind.with_element(bits), 0)
+    zero = b.fn.constant(kind, 0.0)
+    equal = ComparisonPredicate.EQUAL
+    both = b.fn.binary("andi", b.fn.cmpf(equal, y, zero), b.fn.cmpf(equal, x, zero))
+    y_negative, x_negative = (b.fn.cmpi(_LESS, b.fn.bitcast(v, bits), none) for v in (y, x))
+    half_turn = b.fn.select(y_negative, b.fn.constant(kind, -math.pi), b.fn.constant(kind, math.pi))
+    of_zeros = b.fn.select(x_negative, half_turn, y)
+    b[op.result] = b.fn.select(both, of_zeros, b.fn.binary("atan2", y, x))
 
 
 @lowers(MulHiOp)

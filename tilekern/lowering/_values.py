@@ -22,9 +22,9 @@ from ..ir import (
     TileType,
     UnpackOp,
 )
-from ..tileir import Bounded, DivBy
+from ..tileir import Bounded, ComparisonPredicate, DivBy, types
 from ._elementwise import dtype_of_value
-from ._lowerer import Lowerer, lowers
+from ._lowerer import Lowerer, element_type, lowers
 
 __all__: list[str] = []
 
@@ -101,7 +101,34 @@ def _extract(b: Lowerer, op: ExtractOp) -> None:
 
 @lowers(InsertOp)
 def _insert(b: Lowerer, op: InsertOp) -> None:
-    b[op.result] = b.fn.insert(b[op.source], b[op.target], b.all(op.index))
+    """By selection: of 2100 random kernels on an H200, tileiras 13.5 lost what its own `insert` put in, in three."""
+    dtype = dtype_of_value(op.target)
+    if dtype.bits < 8:  # nothing else takes these
+        b[op.result] = b.fn.insert(b[op.source], b[op.target], b.all(op.index))
+        return
+    source, target = b[op.source], b[op.target]
+    kind, part = target.tile_type, source.tile_type.shape
+    as_bits = dtype.is_float and dtype.bits == 8
+    if as_bits:
+        source, target = b.fn.bitcast(source, types.i8), b.fn.bitcast(target, types.i8)
+    counts = [n // m for n, m in zip(kind.shape, part, strict=True)]
+    parts = [side for pair in zip(counts, part, strict=True) for side in pair]
+    whole = b.fn.broadcast(b.fn.reshape(source, [side for m in part for side in (1, m)]), parts)
+    result = whole
+    chosen = None
+    for axis, (count, index) in enumerate(zip(counts, b.all(op.index), strict=True)):
+        if count == 1:
+            continue
+        row = types.tile(types.i32, (count,))
+        here = b.fn.broadcast(b.fn.reshape(index, (1,)), (count,))
+        same = b.fn.cmpi(ComparisonPredicate.EQUAL, b.fn.iota(row), here)
+        same = b.fn.reshape(same, [count if i == 2 * axis else 1 for i in range(len(parts))])
+        same = b.fn.broadcast(same, parts)
+        chosen = same if chosen is None else b.fn.binary("andi", chosen, same)
+    if chosen is not None:
+        result = b.fn.select(chosen, whole, b.fn.reshape(target, parts))
+    result = b.fn.reshape(result, kind.shape)
+    b[op.result] = b.fn.bitcast(result, element_type(dtype)) if as_bits else result
 
 
 @lowers(PackOp)

@@ -114,11 +114,19 @@ def test_deleted_global_is_an_error(device, monkeypatch):
         first(by_global)
 
 
+def without_disk_cache(monkeypatch):
+    """What is remembered there is not compiled."""
+    from tilekern.jit import _kernel
+
+    monkeypatch.setenv("TILEKERN_CACHE_DIR", "off")
+    monkeypatch.setattr(_kernel, "_disk_cache", None)
+
+
 def test_change_back_compiles_nothing(device, monkeypatch):
     from tilekern.jit import _compile
 
     compiled = []
-    monkeypatch.setenv("TILEKERN_CACHE_DIR", "off")  # what is remembered there is not compiled
+    without_disk_cache(monkeypatch)
     compile_variant = _compile.compile_variant
 
     def counting(*args):

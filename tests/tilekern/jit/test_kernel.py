@@ -337,11 +337,19 @@ def test_empty_tensors(device):
 # ------------------------------------------------------------------ caching
 
 
+def without_disk_cache(monkeypatch):
+    """What is remembered there is not compiled."""
+    from tilekern.jit import _kernel
+
+    monkeypatch.setenv("TILEKERN_CACHE_DIR", "off")
+    monkeypatch.setattr(_kernel, "_disk_cache", None)
+
+
 def count_compilations(monkeypatch):
     from tilekern.jit import _compile
 
     calls = []
-    monkeypatch.setenv("TILEKERN_CACHE_DIR", "off")  # what is remembered there is not compiled
+    without_disk_cache(monkeypatch)
     original = _compile.build_program
 
     def counted(source, specs, options, **more):
@@ -424,7 +432,7 @@ def test_threads_share_one_compilation(device, monkeypatch):
 def test_failed_compilation_may_be_tried_again(device, monkeypatch):
     from tilekern.jit import _compile
 
-    monkeypatch.setenv("TILEKERN_CACHE_DIR", "off")
+    without_disk_cache(monkeypatch)
     kernel = fresh_kernel()
     original = _compile.build_program
 
