@@ -175,9 +175,7 @@ def _pass(t: Translator, frame: Frame, node: ast.stmt) -> Outcome:
 def _define(t: Translator, frame: Frame, node: ast.FunctionDef) -> Outcome:
     if node.decorator_list:
         t.at(frame, node.decorator_list[0])
-        raise t.syntax(
-            "functions inside of kernels have no decorators; define it outside of the kernel"
-        )
+        raise t.syntax("functions inside of kernels have no decorators; define it outside of the kernel")
     frame.variables[node.name] = inner_function(t, frame, node)
     return None
 
