@@ -4,9 +4,11 @@ A conversation has a slot while it runs: a cache, a stream of the device, and th
 way of sampling. Slots are made when they are first needed, at most `slots`; further conversations wait for one.
 
 A step is one launch. The next one is launched before the token of the last is read, so the device does not wait for the
-host: what a step needs is on the device. A conversation that ends, by its length, its end token or by being
-cancelled at any point, leaves at most the step that was waited for and one more, which write to its own cache; the
-slot is given to the next conversation when they are over.
+host: what a step needs is on the device. Hence the graph is called, `graph()`, which copies what it yields to memory
+of its own: the next launch may come before the token is on its way to the host.
+
+A conversation that ends, by its length, its end token or by being cancelled at any point, leaves at most the step that
+was waited for and one more, which write to its own cache; the slot is given to the next conversation when they are over.
 """
 
 from __future__ import annotations
@@ -14,23 +16,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from llama import GREEDY, Cache, Llama, Sampling
 
 import cuda_async as ca
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
     from numpy.typing import NDArray
 
 __all__ = ["Conversations", "Slot"]
-
-T = TypeVar("T")
-
-Made = tuple[ca.Tensor, ca.Tensor]
-"""A token and its logits."""
 
 AHEAD = 1
 """Steps that are launched before the last one's token is read."""
@@ -40,15 +37,28 @@ class Slot:
     """What one conversation at a time uses.
 
     Attributes:
-        cache: its memory. policy: its stream. graphs: the captured step, by how tokens are chosen.
+        cache: its memory. policy: its stream. graphs: the captured step, by how tokens are chosen and whether it yields
+            the logits beside the token.
     """
 
     def __init__(self, model: Llama, cache: Cache) -> None:
         self.cache = cache
         self.policy = ca.SingleStream()
-        self.graphs: ca.GraphCache[Sampling, Made] = ca.GraphCache(
-            lambda sampling: model.step(cache, sampling), max_graphs=4
+        self.graphs: ca.GraphCache[tuple[Sampling, bool], tuple[ca.Tensor, ...]] = ca.GraphCache(
+            lambda key: yielded(model.step(cache, key[0]), key[1]), max_graphs=4
         )
+
+
+def yielded(
+    made: ca.DeviceOp[tuple[ca.Tensor, ca.Tensor]], with_logits: bool
+) -> ca.DeviceOp[tuple[ca.Tensor, ...]]:
+    """What a step yields to the host: (token,) or (token, logits)."""
+    return made.map(lambda m: m if with_logits else m[:1])
+
+
+def to_host(tensors: tuple[ca.Tensor, ...]) -> ca.DeviceOp[list[NDArray[Any]]]:
+    """All of them, as arrays."""
+    return ca.collect([tensor.to_host() for tensor in tensors])
 
 
 class Conversations:
@@ -92,20 +102,21 @@ class Conversations:
         prompt: Sequence[int],
         count: int,
         sampling: Sampling,
-        read: Callable[[Made], ca.DeviceOp[T]],
-    ) -> AsyncGenerator[T, None]:
-        """What `read` brings to the host of each of `count` steps, or as many as the context has room for."""
+        with_logits: bool,
+    ) -> AsyncGenerator[list[NDArray[Any]], None]:
+        """Token and, where wanted, logits of each of `count` steps, or of as many as the context has room for."""
         if count < 1:
             raise ValueError(f"the number of tokens is {count}; at least 1 is generated")
-        running: deque[ca.DeviceFuture[T]] = deque()
+        running: deque[ca.DeviceFuture[list[NDArray[Any]]]] = deque()
         async with self._slot(running) as slot:
-            yield await self.model.prefill(slot.cache, prompt, sampling).then(read).schedule(slot.policy)
+            first = yielded(self.model.prefill(slot.cache, prompt, sampling), with_logits)
+            yield await first.then(to_host).schedule(slot.policy)
             left = min(count - 1, self.model.context - len(prompt))
             if left:
-                graph = await slot.graphs.get(sampling).schedule(slot.policy)
+                graph = await slot.graphs.get((sampling, with_logits)).schedule(slot.policy)
             while left or running:
                 while left and len(running) <= AHEAD:
-                    running.append(graph.launch().then(read).start(slot.policy))
+                    running.append(graph().then(to_host).start(slot.policy))
                     left -= 1
                 yield await running[0]
                 running.popleft()
@@ -118,9 +129,9 @@ class Conversations:
         Raises:
             ValueError: what `Llama.prefill` refuses.
         """
-        steps = self._steps(prompt, max_tokens, sampling, lambda made: made[0].to_host())
+        steps = self._steps(prompt, max_tokens, sampling, with_logits=False)
         try:
-            async for token in steps:
+            async for (token,) in steps:
                 if token[0] == self.model.config.end_token:
                     return
                 yield int(token[0])
@@ -131,9 +142,7 @@ class Conversations:
         self, prompt: Sequence[int], count: int
     ) -> AsyncGenerator[tuple[int, NDArray[Any]], None]:
         """The likeliest tokens, past an end token too, each with its logits (vocabulary,)."""
-        steps = self._steps(
-            prompt, count, GREEDY, lambda made: ca.collect([made[0].to_host(), made[1].to_host()])
-        )
+        steps = self._steps(prompt, count, GREEDY, with_logits=True)
         try:
             async for token, logits in steps:
                 yield int(token[0]), logits[0]

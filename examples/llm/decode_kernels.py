@@ -7,6 +7,9 @@ scale of the norm, one number, is applied to the sum. Rotation, the new entry of
 kernel; the product behind it puts the shares of attention together while it loads them. That makes five kernels a
 layer.
 
+Each kernel waits for the one before it and then lets the next one begin: where they are launched with
+`programmatic_dependent_launch`, the next is on the multiprocessors, waiting, when this one ends.
+
 Activations are float32, weights and the cache any float type, sums float32.
 """
 
@@ -26,6 +29,8 @@ LOG2_E = math.log2(math.e)
 @tk.kernel
 def embed(out: tk.Tile2D, token: tk.Tensor1D, table: tk.Tensor2D) -> None:
     """out (1, hidden) = the row of `table` for the token, as float32."""
+    tk.grid_dependency_control_wait()
+    tk.grid_dependency_control_launch_dependents()
     which = tk.load(token, 0, 1)
     column = tk.arange(out.shape[1], dtype=tk.int32) + out.index[1] * out.shape[1]
     out.store(tk.gather(table, (which[:, None], column[None, :])).astype(out.dtype))
@@ -56,6 +61,8 @@ def project(
         tile: columns of x that are taken at once, and shares, as powers of two.
         tma: whether weights may come through the tensor memory accelerator.
     """
+    tk.grid_dependency_control_wait()
+    tk.grid_dependency_control_launch_dependents()
     block_k, shares = tile
     columns = out.shape[1]
     _, j = out.index
@@ -129,6 +136,8 @@ def attend(
         cosine, sine: (positions, pairs). position: int32 (1,), where the token stands.
         tile: heads of a group (16 for tensor cores), keys, pairs of a head.
     """
+    tk.grid_dependency_control_wait()
+    tk.grid_dependency_control_launch_dependents()
     group, block, pairs = tile
     size = 2 * pairs
     share, head = tk.bid(0), tk.bid(1)
@@ -173,4 +182,6 @@ def attend(
 @tk.kernel
 def advance(position: tk.Tile1D) -> None:
     """The next step stands one further on."""
+    tk.grid_dependency_control_wait()
+    tk.grid_dependency_control_launch_dependents()
     position.store(position.load() + 1)

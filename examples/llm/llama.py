@@ -61,6 +61,7 @@ class Plan:
             that leaves one output for each. depths: inputs taken at once, the one that wastes least.
         shares: blocks that the keys of a head are split over. keys: those taken at once, of 2 bytes an element.
         tma: whether weights may come through the tensor memory accelerator, where there is one.
+        early: whether a kernel may be made ready while the one before it still runs, on sm_90 and later.
     """
 
     columns: int
@@ -69,6 +70,7 @@ class Plan:
     shares: int
     keys: int
     tma: bool = True
+    early: bool = False
 
     @classmethod
     def of(cls, device: ca.Device) -> Plan:
@@ -154,6 +156,10 @@ class Llama:
         self.dtype = dtype
         self.context = context
         self.plan = plan
+        self._embed, self._project, self._attend, self._advance = (
+            kernel.with_options(programmatic_dependent_launch=True) if plan.early else kernel
+            for kernel in (embed, project, attend, advance)
+        )
         self.weight_bytes = 0
         self.layers: list[DeviceLayer] = []
         self.embedding: ca.Tensor
@@ -215,15 +221,15 @@ class Llama:
         """
         hidden = self.config.hidden
         tile = min(1024, 1 << (hidden - 1).bit_length())
-        op = embed(ca.empty((1, hidden)).partition((1, tile)), cache.token, self.embedding)
+        op = self._embed(ca.empty((1, hidden)).partition((1, tile)), cache.token, self.embedding)
         x = op.first().unpartition()
         for layer, (keys, values) in zip(self.layers, cache.layers):
             x = x.then(partial(self._decode_layer, layer, keys, values, cache.position))
         return x.then(lambda x: self._choose(x, cache, sampling)).then(
-            lambda made: advance(cache.position.partition(1)).map(lambda _: made)
+            lambda made: self._advance(cache.position.partition(1)).map(lambda _: made)
         )
 
-    def _project(
+    def _product(
         self,
         x: ca.Tensor,
         weight: ca.Tensor,
@@ -238,24 +244,24 @@ class Llama:
         tile = (depth, 1 << (x.shape[0] - 1).bit_length())
         eps = self.config.norm_epsilon
         gated = weight.shape[0] == 2
-        op = project(place, x, counts, norm, weight, residual, eps, tile, gated, self.plan.tma)
+        op = self._project(place, x, counts, norm, weight, residual, eps, tile, gated, self.plan.tma)
         return op.first().unpartition()
 
     def _decode_layer(
         self, layer: DeviceLayer, keys: ca.Tensor, values: ca.Tensor, position: ca.Tensor, x: ca.Tensor
     ) -> ca.DeviceOp[ca.Tensor]:
         return (
-            self._project(x, layer.qkv, norm=layer.attention_norm)
-            .then(lambda qkv: self._attend(qkv, keys, values, position))
-            .then(lambda made: self._project(made[0], layer.output, counts=made[1], residual=x))
+            self._product(x, layer.qkv, norm=layer.attention_norm)
+            .then(lambda qkv: self._mix(qkv, keys, values, position))
+            .then(lambda made: self._product(made[0], layer.output, counts=made[1], residual=x))
             .then(
-                lambda x: self._project(x, layer.gate_up, norm=layer.mlp_norm).then(
-                    lambda h: self._project(h, layer.down, residual=x)
+                lambda x: self._product(x, layer.gate_up, norm=layer.mlp_norm).then(
+                    lambda h: self._product(h, layer.down, residual=x)
                 )
             )
         )
 
-    def _attend(
+    def _mix(
         self, qkv: ca.Tensor, keys: ca.Tensor, values: ca.Tensor, position: ca.Tensor
     ) -> ca.DeviceOp[tuple[ca.Tensor, ca.Tensor]]:
         """The shares of attention and how much they count, both (shares, heads * head size)."""
@@ -273,7 +279,7 @@ class Llama:
             tile = (max(16, heads), self.plan.keys, size // 2)
 
         def launch(made: tuple[ca.Tensor, ca.Tensor]) -> ca.DeviceOp[tuple[ca.Tensor, ca.Tensor]]:
-            op = attend(
+            op = self._attend(
                 *map(ca.mut, (*made, keys, values)),
                 *(query, key, value, self.cosine, self.sine, position),
                 size**-0.5,
@@ -302,7 +308,7 @@ class Llama:
             )
             return chosen.map(lambda token: (token, logits))
 
-        return self._project(x, vocabulary, norm=self.norm).then(draw)
+        return self._product(x, vocabulary, norm=self.norm).then(draw)
 
     # -- the prompt
 
@@ -337,7 +343,7 @@ class Llama:
                 lambda x: ca.fill(cache.position, tokens.size - 1).map(lambda _: x)
             )
             .then(lambda x: self._choose(x, cache, sampling))
-            .then(lambda made: advance(cache.position.partition(1)).map(lambda _: made))
+            .then(lambda made: self._advance(cache.position.partition(1)).map(lambda _: made))
         )
 
     def _chunk(self, cache: Cache, tokens: np.ndarray[Any, Any], start: int) -> ca.DeviceOp[ca.Tensor]:

@@ -163,6 +163,25 @@ def test_several_conversations_wait_for_slots(llm, small, device):
     assert slots <= 2
 
 
+def test_logits_of_several_conversations_at_once(llm, small, device, monkeypatch):
+    """Logits so large that the host must make room for them, while further steps are launched already."""
+    monkeypatch.setattr(llm.conversations, "AHEAD", 8)
+    config, weights = small
+    table = np.random.default_rng(2).standard_normal((50_000, config.hidden)).astype("f4")
+    config = llm.model_file.Config(**{**vars(config), "vocabulary": len(table)})
+    large = (config, llm.model_file.Weights(table, weights.layers, weights.norm))
+    prompts = [prompt_of(3, seed=n) for n in range(4)]
+
+    async def main():
+        talk = await talk_of(llm, large, slots=4)
+        return await asyncio.gather(*(listed(talk.trace(p, 6)) for p in prompts))
+
+    for prompt, found in zip(prompts, asyncio.run(main())):
+        tokens, logits = expected(llm, large, prompt, 6)
+        assert [token for token, _ in found] == tokens
+        assert max(np.abs(f[1] - e).max() for f, e in zip(found, logits)) < 10 * ERROR["float32"]
+
+
 @pytest.mark.parametrize("after", [0, 1, 2, 4])
 def test_cancelled_at_any_token_leaves_a_good_slot(llm, small, device, after):
     """The only slot is taken by the next conversation, which is answered as if it were the first."""
