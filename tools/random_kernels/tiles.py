@@ -41,8 +41,9 @@ def permute(p: Program) -> None:
     order = list(range(len(shape)))
     p.random.shuffle(order)
     x = p.add(a.dtype, f"{a.name}.reshape({shape})", a.array.reshape(p.blocks, *shape))
-    text = f"tk.permute({x.name}, {tuple(order)})"
-    p.add(a.dtype, text, np.transpose(x.array, (0, *(1 + o for o in order))))
+    turned = np.transpose(x.array, (0, *(1 + o for o in order)))
+    text = f"tk.permute({x.name}, {tuple(order)}).reshape((16,))"
+    p.add(a.dtype, text, turned.reshape(p.blocks, TILE))
 
 
 @operation
