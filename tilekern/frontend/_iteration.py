@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ __all__ = ["MAX_UNROLLED", "is_static_range", "items_of", "static_range"]
 MAX_UNROLLED = 1000
 """Most turns of a loop or comprehension that is unrolled."""
 
-_SEQUENCES: tuple[type[Collection[object]], ...] = (
+_SEQUENCES: tuple[type[Any], ...] = (
     *(tuple, list, range, str, dict, enum.EnumMeta),
     *(type({}.keys()), type({}.values()), type({}.items())),
 )
