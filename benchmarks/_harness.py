@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import datetime
 import importlib.metadata
 import importlib.util
@@ -140,8 +141,6 @@ def _include_folder() -> Path:
 
 def _driver_library() -> str:
     """The path of libcuda, as the dynamic linker finds it (it need not be on gcc's path)."""
-    import ctypes
-
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -166,6 +165,19 @@ def run_c_program(launches: int, repetitions: int) -> dict[str, Quantiles]:
         finished = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     results: dict[str, Quantiles] = json.loads(finished.stdout)
     return results
+
+
+def load_c_library(source: Path) -> ctypes.CDLL:
+    """Build a C file of this folder as a library, and load it into this process."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        raise Unavailable("no C compiler (gcc or cc) on the path")
+    include, library = _include_folder(), _driver_library()
+    with tempfile.TemporaryDirectory() as folder:
+        built = str(Path(folder) / f"{source.stem}.so")
+        flags = ["-O2", "-shared", "-fPIC", f"-I{include}"]
+        subprocess.run([compiler, *flags, str(source), library, "-o", built], check=True)
+        return ctypes.CDLL(built)
 
 
 # --------------------------------------------------------------------------------- results

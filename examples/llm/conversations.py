@@ -8,7 +8,7 @@ host: what a step needs is on the device. Hence the graph is called, `graph()`, 
 of its own: the next launch may come before the token is on its way to the host.
 
 A conversation that ends, by its length, its end token or by being cancelled at any point, leaves at most the step that
-was waited for and one more, which write to its own cache; the slot is given to the next conversation when they are over.
+was waited for and one more, which write to its own cache. When they are over, the slot is given to the next.
 """
 
 from __future__ import annotations

@@ -155,17 +155,21 @@ class Llama:
         self.config = config
         self.dtype = dtype
         self.context = context
-        self.plan = plan
-        self._embed, self._project, self._attend, self._advance = (
-            kernel.with_options(programmatic_dependent_launch=True) if plan.early else kernel
-            for kernel in (embed, project, attend, advance)
-        )
+        self.use(plan)
         self.weight_bytes = 0
         self.layers: list[DeviceLayer] = []
         self.embedding: ca.Tensor
         self.norm: ca.Tensor
         self.cosine: ca.Tensor
         self.sine: ca.Tensor
+
+    def use(self, plan: Plan) -> None:
+        """Make later steps by this plan."""
+        self.plan = plan
+        self._embed, self._project, self._attend, self._advance = (
+            kernel.with_options(programmatic_dependent_launch=True) if plan.early else kernel
+            for kernel in (embed, project, attend, advance)
+        )
 
     @classmethod
     async def load(
