@@ -95,7 +95,8 @@ class MappedPartition:
             total *= n if walked else 1
         if not 1 <= tile_blocks <= max(1, total):
             raise ValueError(
-                f"tile_blocks is {tile_blocks}; expected 1 to the number of tiles walked, {total}"
+                f"tile_blocks is {tile_blocks}; expected 1 to the number of tiles walked, {max(1, total)}; "
+                "where sizes vary, give the smaller of both"
             )
         self.partition = partition
         self.map_shape = shape

@@ -196,6 +196,10 @@ class _Lab:
 
 
 def _made(make: Make) -> DeviceOp[Any]:
+    if not callable(make):
+        raise TypeError(
+            f"a function that makes operations is measured, since each runs once: lambda: ...; got {make!r}"
+        )
     op = make()
     if not isinstance(op, DeviceOp):
         raise TypeError(f"a function that makes operations is measured; it gave {type(op).__name__}")

@@ -264,9 +264,16 @@ def _translate(
     else:
         t.builder.location = where
         raise t.wrong_type("the types of the variables this loop carries do not settle; set them before it")
-    target = [node.target] if isinstance(node, ast.For) else []
-    for name in assigned_names([*target, *body]):
-        if name not in carried.before:
+    targets = assigned_names([node.target]) if isinstance(node, ast.For) else []
+    for name in dict.fromkeys([*targets, *assigned_names(body)]):
+        if name in carried.before:
+            continue
+        if name in targets:
+            frame.variables[name] = Unset(
+                f"{name!r}, which the loop counts with, has no value behind it; keep what is needed in another "
+                f"variable, set before the loop too, as in last = {name}"
+            )
+        else:
             frame.variables[name] = Unset(
                 f"{name!r} has a value only inside of the loop, which may make no turn; set it before the loop"
             )

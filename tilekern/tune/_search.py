@@ -71,12 +71,16 @@ def search(
         TuneLogError: the log is of another search.
         SchedulingError: called on the thread of a running event loop.
     """
+    if not isinstance(space, Space):
+        raise TypeError(f"what is searched is a tk.tune.Space, as in Space(tile=[64, 128]); got {space!r}")
     if order not in ("grid", "random"):
         raise ValueError(f"order is 'grid' or 'random', got {order!r}")
     if limit is not None and (type(limit) is not int or limit < 1):
         raise ValueError(f"limit is a number from 1 on, got {limit!r}")
     if give_up_ratio < 1:
         raise ValueError(f"give_up_ratio is at least 1, got {give_up_ratio!r}")
+    if budget_s is not None and not budget_s >= 0:
+        raise ValueError(f"budget_s is a number of seconds from 0 on, got {budget_s!r}")
     target = (device or current_device()).open()
     configs = list(space) if order == "grid" else space.shuffled(seed)
     configs = configs[:limit]

@@ -63,7 +63,7 @@ def test_mapped_partition(empty):
         ((2,), 1, "must have 2 axes: each at least 1"),
         ((0, 0), 1, "but not all of them"),
         ((1, 1), 0, "tile_blocks is 0; expected 1 to the number of tiles walked, 9"),
-        ((1, 1), 10, "tile_blocks is 10"),
+        ((1, 1), 10, "walked, 9; where sizes vary, give the smaller"),
         ((0, 1), 4, "expected 1 to the number of tiles walked, 3"),
     ],
 )

@@ -96,6 +96,8 @@ def test_comparison_reads_well():
 def test_refused(host):
     with pytest.raises(TypeError, match="it gave int"):
         measure(lambda: 3, device=host, options=QUICK)
+    with pytest.raises(TypeError, match=r"each runs once: lambda"):
+        measure(ca.zeros((1,)), device=host, options=QUICK)
     for options in (
         {"measure_ms": -1},
         {"warm_up_ms": float("nan")},

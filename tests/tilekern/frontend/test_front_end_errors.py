@@ -81,6 +81,16 @@ def set_in_loop_only(out, x):
     out.store(y)  # error
 
 
+@refused(
+    "'i', which the loop counts with, has no value behind it; keep what is needed in another variable", "i"
+)
+def counter_behind_its_loop(out, x):
+    i = 7
+    for i in range(tk.num_tiles(x, 1, (4, 8))):  # noqa: B007
+        pass
+    out.store(i)  # error
+
+
 @refused("'t' is a float16 tile of shape (4, 8) or a float32 tile of shape (4, 8)", "t")
 def two_types_in_branches(out, x):
     t = out.load()

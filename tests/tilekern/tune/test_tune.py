@@ -100,9 +100,12 @@ def test_pruning_limits_budgets_and_orders(host):
         ({"order": "best"}, "'grid' or 'random'"),
         ({"limit": 0}, "limit"),
         ({"give_up_ratio": 0.5}, "at least 1"),
+        ({"budget_s": -1}, "budget_s is a number of seconds from 0 on"),
     ):
         with pytest.raises(ValueError, match=message):
             quick(TILES, **wrong)
+    with pytest.raises(TypeError, match=r"is a tk\.tune\.Space"):
+        quick({"tile": [64]})
     with pytest.raises(ValueError, match="no allowed combination"):
         quick(Space(a=[1], where=lambda c: False))
 
