@@ -212,10 +212,11 @@ def next_stream(policy: SchedulingPolicy) -> Stream:
 
 def device_hint(op: DeviceOp[Any]) -> Device | None:
     """The device of the first part of `op` that is bound to one. Without recursion: operations nest deeply."""
-    parts = [op]
+    parts: list[Any] = [op]
+    then = common.then
     while parts:
         part = parts.pop()
-        while part._has_source:
+        while type(part) is then or part._has_source:
             part = part._source
         if part._composite:
             parts.extend(reversed(part._parts()))

@@ -296,8 +296,14 @@ class Stream:
         self._dirty = True
         self._waited[source] = submission.number
 
-    def _advance(self, number: int, released: list[Any], callbacks: list[Callable[[], None]]) -> None:
-        """Lock held. Retire what the device has passed, at most up to `number`."""
+    def _advance(
+        self,
+        number: int,
+        released: list[Any],
+        callbacks: list[Callable[[], None]],
+        passed: Submission | None = None,
+    ) -> None:
+        """Lock held. Retire what the device has passed, at most up to `number`; it need not be asked about `passed`."""
         device = self.device
         driver = device.driver
         pending = self._pending
@@ -305,9 +311,10 @@ class Stream:
             submission = pending[0]
             error: BaseException | None = None
             try:
-                driver.bind()
-                if not driver.event_query(submission.event):
-                    return
+                if submission is not passed:
+                    driver.bind()
+                    if not driver.event_query(submission.event):
+                        return
             except DeviceLostError as lost:
                 device._lose(lost, submission, released, callbacks)
                 return

@@ -75,8 +75,8 @@ class Submission:
         self.callbacks: list[Callable[[], None]] | None = None
         self.sleepers = 0
 
-    def poll(self) -> bool:
-        """Ask the device; True when done. Cheap, never waits, any thread."""
+    def poll(self, passed: bool = False) -> bool:
+        """Ask the device; True when done. Cheap, never waits, any thread. `passed`: known to be done."""
         if self.done:
             return True
         device = self.stream.device
@@ -84,7 +84,7 @@ class Submission:
         callbacks: list[Callable[[], None]] = []
         with device._lock:
             if not self.done:
-                self.stream._advance(self.number, released, callbacks)
+                self.stream._advance(self.number, released, callbacks, self if passed else None)
         for callback in callbacks:
             callback()
         return self.done
@@ -96,24 +96,23 @@ class Submission:
 
     def block(self) -> None:
         """Block this thread until done or failed."""
-        if not self.poll():
-            device = self.stream.device
-            with device._lock:
-                # While a thread sleeps on the event it must not be reused.
-                waits = not self.done
-                if waits:
-                    self.sleepers += 1
-            if waits:
-                try:
-                    device.driver.event_synchronize(self.event)
-                except Exception:
-                    # What the device has to report, the poll gets too, and notes it. Anything else is not about this
-                    # submission: the waiting failed.
-                    if not self.poll():
-                        raise
-                finally:  # after a KeyboardInterrupt too
-                    self.poll()
-                    self._wake_up()
+        device = self.stream.device
+        with device._lock:
+            if self.done:
+                return
+            self.sleepers += 1  # while a thread sleeps on the event it must not be reused
+        passed = False
+        try:
+            device.driver.event_synchronize(self.event)
+            passed = True
+        except Exception:
+            # What the device has to report, the poll gets too, and notes it. Anything else is not about this
+            # submission: the waiting failed.
+            if not self.poll():
+                raise
+        finally:  # after a KeyboardInterrupt too
+            self.poll(passed)
+            self._wake_up()
 
     def _wake_up(self) -> None:
         """The sleeping thread is back: the event may be reused once the submission is done."""
