@@ -220,7 +220,7 @@ def device_hint(op: DeviceOp[Any]) -> Device | None:
             part = part._source
         if part._composite:
             parts.extend(reversed(part._parts()))
-        hint = part._device_hint()
+        hint: Device | None = part._device_hint()
         if hint is not None:
             return hint
     return None
