@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..errors import DeviceLostError, ReentrancyError, SchedulingError
 from ..scheduling import (
     Stream,
+    WorkerTask,
     checked_open,
     checkpoint,
     current_device,
@@ -136,18 +137,14 @@ class _WorkerBlock:
         self._context = contextvars.copy_context()
 
     def begin(self, wake: Callable[[], None]) -> Callable[[], None]:
-        def run() -> None:
-            self.run_blocking()
-            wake()
-
-        run_in_worker(run)
-        return _nothing
+        return WorkerTask(self.run_blocking, wake).abandon
 
     def run_blocking(self) -> None:
         try:
             self._context.run(self.work)
         except BaseException as error:
             self.error = error
+        self.work = _nothing  # it is done once, and holds memory
 
     async def wait(self) -> None:
         await wait_for_callback(self.begin)

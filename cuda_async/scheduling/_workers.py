@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["run_in_worker"]
+__all__ = ["WorkerTask", "abandoned_tasks", "run_in_worker"]
 
 MAX_WORKERS = 8
 
@@ -55,11 +55,15 @@ class _Workers:
 
 
 _workers = _Workers()
+_abandoned: set[WorkerTask] = set()
+_abandoned_lock = threading.Lock()
 
 
 def _forget_threads() -> None:
-    global _workers
+    global _workers, _abandoned, _abandoned_lock
     _workers = _Workers()
+    _abandoned = set()
+    _abandoned_lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -69,3 +73,63 @@ if hasattr(os, "register_at_fork"):
 def run_in_worker(work: Callable[[], None]) -> None:
     """Run `work` on a worker thread, soon. It must not raise."""
     _workers.submit(work)
+
+
+class WorkerTask:
+    """A call on a worker thread, started here; `finished` is called after it, on that thread. It must not raise.
+
+    Whoever waits may give up, the thread goes on: what it holds is held until then, and `drain()` waits for it.
+    """
+
+    __slots__ = ("_callbacks", "_done", "_finished", "_work")
+
+    def __init__(self, work: Callable[[], None], finished: Callable[[], None]) -> None:
+        self._work: Callable[[], None] | None = work
+        self._finished: Callable[[], None] | None = finished
+        self._done = False
+        self._callbacks: list[Callable[[], None]] = []
+        run_in_worker(self._run)
+
+    def _run(self) -> None:
+        work, finished = self._work, self._finished
+        assert work is not None
+        assert finished is not None
+        try:
+            work()
+        finally:
+            self._work = self._finished = None
+            del work  # and what it holds, before anybody hears of it
+            with _abandoned_lock:
+                self._done = True
+                _abandoned.discard(self)
+            finished()
+            for callback in self._callbacks:
+                callback()
+
+    def abandon(self) -> None:
+        """Nobody waits for it any more."""
+        with _abandoned_lock:
+            if not self._done:
+                _abandoned.add(self)
+
+    def begin_waiting(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` when it is done, at once if it is; returns how to give up."""
+        with _abandoned_lock:
+            done = self._done
+            if not done:
+                self._callbacks.append(wake)
+        if done:
+            wake()
+        return lambda: None
+
+    def block(self) -> None:
+        """Block this thread until it is done."""
+        done = threading.Event()
+        self.begin_waiting(done.set)
+        done.wait()
+
+
+def abandoned_tasks() -> list[WorkerTask]:
+    """Those that still run though nobody waits for them."""
+    with _abandoned_lock:
+        return list(_abandoned)

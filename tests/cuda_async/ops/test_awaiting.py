@@ -210,6 +210,52 @@ async def test_drain_waits_for_forgotten_work(device):
     assert future.done
 
 
+async def test_drain_waits_for_abandoned_preparations(device):
+    """What a cancelled task left running on a worker thread holds memory until it ends."""
+    started, release = threading.Event(), threading.Event()
+
+    class Prepared(ca.DeviceOp):
+        def __init__(self, tensor):
+            super().__init__()
+            self.tensor = tensor
+
+        def prepare(self, ctx):
+            started.set()
+            assert release.wait(10)
+
+        def execute(self, ctx):
+            return self.tensor
+
+    async def download():
+        await ca.zeros(1000).then(Prepared).to_host()
+
+    drained = []
+
+    async def drain():
+        await ca.drain()
+        gc.collect()  # frames that the cancel went through
+        await ca.drain()
+        drained.append(device.memory_stats().used_bytes)
+
+    await ca.zeros(1)
+    await ca.drain()
+    before = device.memory_stats().used_bytes
+    async with anyio.create_task_group() as group:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as inner:
+                inner.start_soon(download)
+                await anyio.to_thread.run_sync(started.wait)
+                scope.cancel()
+        group.start_soon(drain)
+        group.start_soon(anyio.to_thread.run_sync, ca.drain().sync)
+        for _ in range(50):
+            await anyio.lowlevel.checkpoint()
+        assert device.memory_stats().used_bytes > before
+        assert drained == []
+        release.set()
+    assert drained == [before]
+
+
 async def test_events_are_awaitable(device):
     stream = device.create_stream()
     async with stream:

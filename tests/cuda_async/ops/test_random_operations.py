@@ -223,6 +223,7 @@ def test_threads_and_loops_at_once(device, rounds, monkeypatch):
     threads = [threading.Thread(target=load.guarded, args=job) for job in jobs]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
+    gc.freeze()  # what other tests have loaded need not be looked through again and again
     try:
         for thread in threads:
             thread.start()
@@ -231,6 +232,7 @@ def test_threads_and_loops_at_once(device, rounds, monkeypatch):
             threads[0].join(0.02)
     finally:
         sys.setswitchinterval(interval)
+        gc.unfreeze()
     assert load.problems == []
     del load, jobs, threads
     assert settled(device) == before
