@@ -43,7 +43,10 @@ ALIGNMENT = 256
 """Elements; what begins at a multiple of it can be loaded in the widest pieces."""
 
 ELEMENTS = 8192
-"""Of a tile of the first and last kernel: so many fit into registers."""
+"""Of a tile that fits into registers."""
+
+FEW_ROWS = 2
+"""Tokens of a block of the first kernel on a GPU: then 8 fit on a multiprocessor and hide the time of memory."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,11 @@ def packed(
         return ca.collect(copies).map(lambda _: views)
 
     return ca.empty((end,), dtype).then(fill)
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is at least `n`, as sides of tiles are."""
+    return 1 << (n - 1).bit_length()
 
 
 class Encoder:
@@ -203,8 +211,9 @@ class Encoder:
         count, tokens = bucket
         lengths, ids = batch[:count], batch[count:].reshape(count, tokens)
         c = self.config
-        columns = 1 << (c.hidden - 1).bit_length()
-        rows = max(1, min(tokens, ELEMENTS // columns, 4 if self.device.kind == "cuda" else 256))
+        columns = power_of_two(c.hidden)
+        # the interpreter wants few, large tiles
+        rows = FEW_ROWS if self.device.kind == "cuda" else power_of_two(tokens)
         place = ca.empty((count, tokens, c.hidden), self.dtype).partition((1, rows, columns))
         op = embed_tokens(place, ids, self.words, self.places, self.norm, self.norm_bias, c.norm_epsilon)
         x = op.first().unpartition().reshape(count * tokens, c.hidden)
@@ -214,7 +223,7 @@ class Encoder:
         def mean(x: ca.Tensor) -> ca.DeviceOp[ca.Tensor]:
             place = ca.empty((count, c.hidden)).partition((1, columns))
             by_sentence = x.reshape(count, tokens, c.hidden)
-            at_once = max(1, min(tokens, ELEMENTS // columns))
+            at_once = max(1, min(power_of_two(tokens), ELEMENTS // columns))
             return pool(place, by_sentence, lengths, at_once).first().unpartition()
 
         return x.then(mean)

@@ -13,7 +13,7 @@ SHORTEST = 1e-24
 """Square of the length below which an embedding is left as short as it is; the row of no sentence is zero."""
 
 
-@tk.kernel
+@tk.kernel(occupancy=8)
 def embed_tokens(
     out: tk.Tile3D,
     ids: tk.Tensor2D,

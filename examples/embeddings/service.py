@@ -98,7 +98,7 @@ class Embedder:
 
     async def tokens(self, sentences: Sequence[str], *, truncate: bool = True) -> list[Tokens]:
         """What `Tokenizer.encode` makes of the sentences, without holding the loop up."""
-        if not isinstance(sentences, str) and sum(map(len, sentences)) <= LONG_TEXT:
+        if sum(len(s) for s in sentences if isinstance(s, str)) <= LONG_TEXT:
             return self.tokenizer.encode(sentences, truncate=truncate)
         return await asyncio.to_thread(self.tokenizer.encode, sentences, truncate=truncate)
 
