@@ -14,6 +14,7 @@ Invariants, all under the device's lock:
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceLostError
@@ -95,12 +96,23 @@ class Submission:
         self.raise_error()
 
     def block(self) -> None:
-        """Block this thread until done or failed."""
+        """Block this thread until done or failed: look for a while first, as a sleep costs more than a short wait."""
         device = self.stream.device
+        began = time.perf_counter()
+        poll_until = began + device._poll_budget_s()
+        while time.perf_counter() < poll_until:
+            if self.poll():
+                break
         with device._lock:
-            if self.done:
-                return
-            self.sleepers += 1  # while a thread sleeps on the event it must not be reused
+            sleeps = not self.done
+            if sleeps:
+                self.sleepers += 1  # while a thread sleeps on the event it must not be reused
+        if sleeps:
+            self._sleep()
+        device._note_wait(time.perf_counter() - began)
+
+    def _sleep(self) -> None:
+        device = self.stream.device
         passed = False
         try:
             device.driver.event_synchronize(self.event)
