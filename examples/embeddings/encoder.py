@@ -103,7 +103,7 @@ class Encoder:
         dtype: np.dtype[np.generic],
         batches: Sequence[int],
         lengths: Sequence[int],
-        max_graphs: int,
+        max_graphs: int | None,
     ) -> None:
         self.config = config
         self.dtype = dtype
@@ -114,7 +114,7 @@ class Encoder:
         if not self.batches or self.batches[0] < 1 or self.lengths[0] < 1:
             raise ValueError(f"buckets are sizes from 1 on, got {batches} sentences and {lengths} tokens")
         self.graphs: ca.GraphCache[tuple[int, int], ca.Tensor] = ca.GraphCache(
-            self._input_and_encode, max_graphs=max_graphs
+            self._input_and_encode, max_graphs=max_graphs or len(self.batches) * len(self.lengths)
         )
         self.layers: list[DeviceLayer] = []
         self.words: ca.Tensor
@@ -131,14 +131,14 @@ class Encoder:
         dtype: str = "float32",
         batches: Sequence[int] = BATCHES,
         lengths: Sequence[int] = LENGTHS,
-        max_graphs: int = 32,
+        max_graphs: int | None = None,
     ) -> Encoder:
         """Bring the weights to the current device.
 
         Args:
             dtype: float32, float16 or bfloat16: of factors of products, and of activations. What is added (words,
                 positions, biases) and what scales is float32 at any rate.
-            batches, lengths: buckets. max_graphs: how many are kept; each has memory of its own.
+            batches, lengths: buckets. max_graphs: how many are kept, each with memory of its own; all if left out.
         Raises:
             ValueError: buckets below 1.
         """

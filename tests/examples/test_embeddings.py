@@ -19,6 +19,8 @@ import numpy as np
 import pytest
 
 import cuda_async as ca
+import tilekern as tk
+from tilekern import tileir
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "examples" / "embeddings"
 MODULES = ("model_file", "reference", "encoder_kernels", "encoder", "service", "embed")
@@ -179,6 +181,35 @@ def test_a_batch_without_a_graph_gives_the_same(example, small, device):
         return await ca.from_host(batch).then(lambda b: encoder.encode(bucket, b)).to_host()
 
     assert np.abs(asyncio.run(main()) - expected(example, small, sentences)).max() < ERROR["float32"]
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype"), [("sm_80", "float16"), ("sm_90", "float16"), ("sm_120", "float32")]
+)
+def test_kernels_stay_in_registers(example, target, dtype):
+    """The first and the last kernel, at the real model's sizes and with a GPU's tiles."""
+    try:
+        tileir.find_toolchain()
+    except tileir.errors.CompilerNotFoundError as error:
+        pytest.skip(str(error))
+    words, vector = tk.meta((30522, 384), np.dtype("f4")), tk.meta((384,), np.dtype("f4"))
+    ids, lengths = tk.meta((32, 128), np.dtype("i4")), tk.meta((32,), np.dtype("i4"))
+    x, out = tk.meta((32, 128, 384), np.dtype(dtype)), tk.meta((32, 384), np.dtype("f4"))
+    rows, at_once = example.encoder.FEW_ROWS, example.encoder.ELEMENTS // 512
+    for kernel, *args in (
+        (
+            example.encoder_kernels.embed_tokens,
+            x.partition((1, rows, 512)),
+            ids,
+            words,
+            words,
+            vector,
+            vector,
+            1e-12,
+        ),
+        (example.encoder_kernels.pool, out.partition((1, 512)), x, lengths, at_once),
+    ):
+        assert kernel.resources(*args, arch=target).spill_store_bytes == 0
 
 
 def test_batches_are_padded_to_buckets(example, small, host):
