@@ -19,6 +19,7 @@ import re
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 import random_kernels
-from random_kernels import TILE, Drawn
+from random_kernels import Drawn
+from random_kernels.geometry import Geometry, View
 
 from tilekern.tileir.errors import CompilerFailedError
 
@@ -51,7 +53,7 @@ def load_kernel(drawn: Drawn, folder: Path) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.drawn
+    return module.drawn.with_options(**drawn.options) if drawn.options else module.drawn
 
 
 def element_type(name: str) -> str:
@@ -59,20 +61,34 @@ def element_type(name: str) -> str:
 
 
 def run(kernel: Any, drawn: Drawn, device: str) -> list[Array]:
-    """The outputs on a device; they hold ones before, so that what is not stored shows."""
+    """The memory of the outputs and of what else is written. Outputs hold ones before: what is not stored shows."""
     import cuda_async as ca
 
     with ca.use_device(device):
-        outputs = [
-            ca.full(drawn.length, 1, element_type(dtype)).sync().partition(TILE)
-            for dtype, _, _ in drawn.outputs
-        ]
-        inputs = [ca.from_host(array).sync() for array in drawn.inputs]
-        shared = ca.zeros(drawn.shared.shape, "int32").sync()
-        cells = ca.full(drawn.cells.shape, 5, "int32").sync()
-        done = kernel(*outputs, *inputs, ca.mut(shared), ca.mut(cells), drawn.number).sync()
-        found: list[Array] = [part.tensor.to_host().sync() for part in done[: len(outputs)]]
-        return [*found, shared.to_host().sync(), cells.to_host().sync()]
+
+        def there(view: View, array: Array) -> tuple[Any, Any]:
+            tensor = ca.from_host(array).sync()
+            return tensor, tensor[view.slices].permute(*view.order)
+
+        outputs = [there(out.view, out.view.base) for out in drawn.outputs]
+        inputs = [there(view, view.base)[1] for view in drawn.inputs]
+        written = [ca.from_host(memory.before).sync() for memory in drawn.memories]
+        parts = [partitioned(view, drawn.geometry) for _, view in outputs]
+        call = kernel(*parts, *inputs, *map(ca.mut, written), drawn.number)
+        if drawn.geometry.mode == "prefix":
+            call = call.grid((*drawn.geometry.reached, 1, 1)[:3])
+        elif drawn.const_grid:
+            call = call.const_grid()
+        call.sync()
+        return [tensor.to_host().sync() for tensor in [*[base for base, _ in outputs], *written]]
+
+
+def partitioned(tensor: Any, geometry: Geometry) -> Any:
+    """A tensor, or what stands for one, as an output of such a geometry."""
+    if geometry.mode == "prefix":
+        return tensor.partition_prefix(geometry.tile)
+    part = tensor.partition(geometry.tile)
+    return part.map(geometry.map_shape, geometry.tile_blocks) if geometry.mode == "mapped" else part
 
 
 def agrees(found: Array, expected: Array, tolerance: Array | None) -> Array:
@@ -89,8 +105,11 @@ def agrees(found: Array, expected: Array, tolerance: Array | None) -> Array:
 
 
 def expected_of(drawn: Drawn) -> list[tuple[str, Array, Array | None]]:
-    """The outputs, and the memory that all blocks share."""
-    return [*drawn.outputs, ("int32", drawn.shared, None), ("int32", drawn.cells, None)]
+    """The outputs, and the other memory that is written."""
+    return [
+        *[(out.dtype, out.expected, out.tolerance) for out in drawn.outputs],
+        *[(memory.dtype, memory.now, None) for memory in drawn.memories],
+    ]
 
 
 def slice_of(drawn: Drawn, output: int) -> list[str]:
@@ -111,6 +130,25 @@ def slice_of(drawn: Drawn, output: int) -> list[str]:
     return kept[::-1]
 
 
+def assemble_for(kernel: Any, drawn: Drawn, arch: str) -> None:
+    """Compile without a device. An architecture without fp8 has to refuse it, by its name."""
+    import tilekern as tk
+
+    def meta(view: View) -> Any:
+        array, itemsize = view.array, view.base.itemsize
+        return tk.meta(
+            array.shape, element_type(str(array.dtype)), strides=tuple([s // itemsize for s in array.strides])
+        )
+
+    outputs = [partitioned(meta(out.view), drawn.geometry) for out in drawn.outputs]
+    written = [tk.meta(m.before.shape, m.dtype).mut() for m in drawn.memories]
+    try:
+        kernel.cubin(*outputs, *map(meta, drawn.inputs), *written, drawn.number, arch=arch)
+    except tk.KernelTypeError as error:
+        if arch != "sm_80" or "float8" not in str(error):
+            raise
+
+
 def check(seed: int, device: str | None, assemble: str | None, folder: Path) -> list[str]:
     """What is wrong with the program of a seed."""
     drawn = draw(seed)
@@ -118,12 +156,7 @@ def check(seed: int, device: str | None, assemble: str | None, folder: Path) -> 
     try:
         kernel = load_kernel(drawn, folder)
         if assemble:
-            import tilekern as tk
-
-            outputs = [tk.meta((drawn.length,), element_type(d)).partition(TILE) for d, _, _ in drawn.outputs]
-            inputs = [tk.meta(x.shape, x.dtype) for x in drawn.inputs]
-            both = [tk.meta(x.shape, x.dtype).mut() for x in (drawn.shared, drawn.cells)]
-            kernel.cubin(*outputs, *inputs, *both, drawn.number, arch=assemble)
+            assemble_for(kernel, drawn, assemble)
             return []
         sides = {"host:0": run(kernel, drawn, "host:0")}
         if device is not None:
@@ -136,12 +169,12 @@ def check(seed: int, device: str | None, assemble: str | None, folder: Path) -> 
         for i, (found, (dtype, expected, tolerance)) in enumerate(
             zip(results, expected_of(drawn), strict=True)
         ):
-            wrong = np.flatnonzero(~agrees(found, expected, tolerance))
-            if wrong.size:
-                at = wrong[0]
+            wrong = np.argwhere(~agrees(found, expected, tolerance))
+            if len(wrong):
+                at = tuple(wrong[0].tolist())
                 problems.append(
                     f"seed {seed}: {side} gives {found[at]!r} for element {at} of output {i} ({dtype}), NumPy "
-                    f"{expected[at]!r}; {wrong.size} of {len(found)} differ:\n"
+                    f"{expected[at]!r}; {len(wrong)} of {found.size} differ ({drawn.geometry}):\n"
                     + "\n".join(slice_of(drawn, i))
                 )
     if device is not None and not problems:
@@ -155,6 +188,7 @@ def check(seed: int, device: str | None, assemble: str | None, folder: Path) -> 
 
 def work(share: tuple[list[int], str | None, str | None, float]) -> tuple[int, Counter[str], list[str]]:
     seeds, device, assemble, until = share
+    warnings.simplefilter("error")
     used: Counter[str] = Counter()
     problems: list[str] = []
     done = 0

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+import re
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from tilekern.frontend.operations import HANDLERS
 
 TOOLS = Path(__file__).parents[2] / "tools"
 
@@ -16,10 +23,69 @@ def run(tool, *arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=1200)
 
 
+@pytest.fixture(scope="module")
+def tool():
+    """`tools/differential.py` as a module."""
+    path = TOOLS / "differential.py"
+    spec = importlib.util.spec_from_file_location("differential", path)
+    module = sys.modules.setdefault("differential", importlib.util.module_from_spec(spec))
+    sys.path.insert(0, str(TOOLS))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(TOOLS))
+    return module
+
+
 def test_interpreter_agrees_with_numpy():
-    done = run("differential.py", "--count", 250)
+    done = run("differential.py", "--count", 170)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-    assert "250 programs" in done.stdout
+    assert "170 programs" in done.stdout
+
+
+def test_seed_gives_one_program(tool):
+    once, again = tool.draw(77), tool.draw(77)
+    assert once.source == again.source
+    for a, b in zip(once.outputs, again.outputs, strict=True):
+        assert a.expected.tobytes() == b.expected.tobytes()
+
+
+def test_every_function_is_drawn(tool):
+    count = 2 * len(tool.random_kernels.OPERATIONS)
+    text = "\n".join(tool.draw(seed).source.split("def drawn")[1] for seed in range(count))
+    functions = {f.__name__ for f in HANDLERS if inspect.isfunction(f) and "." not in f.__qualname__}
+    drawn = {name for name in functions if re.search(rf"\btk\.{name}\b|\.{name}\(", text)}
+    assert functions - drawn == set(tool.random_kernels.NOT_DRAWN)
+
+
+def test_only_what_matters_is_counted(tool):
+    p = tool.random_kernels.Program(3)
+    p.input("int32")
+    p.perform("negative")
+    used = p.values[-1]
+    p.perform("bitwise_not")
+    assert p.values[-1] is not used
+    assert p.reaching([used])["negative"] == 1
+    assert p.reaching([used])["bitwise_not"] == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "mode", "expected"),
+    [
+        (Fraction(1, 3), "float32", "RN", np.float32(1) / np.float32(3)),
+        (Fraction(10) ** 39, "float32", "RN", np.inf),
+        (Fraction(10) ** 39, "float32", "RZ", np.finfo("f4").max),
+        (-(Fraction(10) ** 39), "float32", "RP", -np.finfo("f4").max),
+        (Fraction(1, 2**150), "float32", "RN", 0.0),
+        (Fraction(1, 2**150), "float32", "RP", 2.0**-149),
+        (Fraction(2049), "float16", "RN", 2048.0),
+        (Fraction(2051), "float16", "RN", 2052.0),
+        (Fraction(500), "float8_e4m3fn", "RN", 448.0),
+        (Fraction(17), "float8_e4m3fn", "RN", 16.0),
+    ],
+)
+def test_rounding_of_the_other_side(tool, value, dtype, mode, expected):
+    assert tool.random_kernels.exact.nearest(value, dtype, mode) == expected
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100", "sm_120"])

@@ -70,6 +70,6 @@ def test_refusal_names_the_line():
     specs = eight_bits._specs((t.partition(16), t), {})
     function = frontend.translate(eight_bits.source, specs, {}).function
     lowering.check_target(function, "sm_90")
-    with pytest.raises(tk.KernelTypeError, match="f8E5M2 needs sm_89 or later, not sm_86") as caught:
+    with pytest.raises(tk.KernelTypeError, match="float8_e5m2 needs sm_89 or later, not sm_86") as caught:
         lowering.check_target(function, "sm_86")
     assert "t.astype(tk.float8_e5m2)" in str(caught.value)

@@ -43,7 +43,19 @@ def _reduce(frame: Frame, op: ReduceOp) -> None:
         if propagate:
             extreme = np.maximum if op.kind == "max" else np.minimum
         result = extreme.reduce(values, axis=axis)
+        if dtype.is_float:
+            result = _with_sign_of_zero(result, values, axis, op.kind)
     frame[op.result] = narrow(result, dtype) if dtype.is_float else result
+
+
+def _with_sign_of_zero(result: Array, values: Array, axis: int, kind: str) -> Array:
+    """+0 is larger than -0, which NumPy's reductions do not look at."""
+    if not (result == 0).any():
+        return result
+    negative = np.signbit(values) & (values == 0)
+    positive = ~np.signbit(values) & (values == 0)
+    is_negative = negative.any(axis=axis) if kind == "min" else ~positive.any(axis=axis)
+    return np.where(result == 0, np.where(is_negative, -0.0, 0.0).astype(result.dtype), result)
 
 
 @runs(ArgReduceOp)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -32,6 +32,10 @@ class Meta:
         if len(shape) != len(self.shape) or not all(side > 0 for side in shape):
             raise ValueError(f"tile shape {shape} does not fit a tensor of shape {self.shape}")
         return MetaPartition(self, shape)
+
+    def partition_prefix(self, tile_shape: Sequence[int] | int) -> MetaPartition:
+        """As `Tensor.partition_prefix`."""
+        return replace(self.partition(tile_shape), prefix=True)
 
     def mut(self) -> MetaMut:
         """As `ca.mut(tensor)`."""

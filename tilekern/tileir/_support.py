@@ -29,11 +29,19 @@ _NUMBERS: dict[types.NumberType, frozenset[str]] = {
     types.fnv8e5m3fnu: _ONLY_107,
 }
 
+_NAMES = {
+    types.f8e4m3fn: "float8_e4m3fn",
+    types.f8e5m2: "float8_e5m2",
+    types.f8e8m0fnu: "float8_e8m0fnu",
+    types.f4e2m1fn: "float4_e2m1fn",
+}
+"""Element types as users write them; one that is not here has no other name than that of Tile IR."""
+
 
 def refused_type(architecture: str, kind: types.Type) -> str | None:
     """Why `architecture` cannot have values of `kind`; None if it can, or the target is not known here."""
     if isinstance(kind, types.NumberType) and kind in _NUMBERS:
-        return _refused(f"element type {kind}", architecture, _NUMBERS[kind])
+        return _refused(f"element type {_NAMES.get(kind, kind)}", architecture, _NUMBERS[kind])
     is_multicast = (
         (isinstance(kind, types.PointerType) and kind.kind is PointerKind.MULTICAST)
         or (isinstance(kind, types.TensorViewType) and kind.pointer_kind is PointerKind.MULTICAST)
@@ -64,7 +72,7 @@ def refused_operation(architecture: str, operation: Operation) -> str | None:
 def refused_atomic_add(architecture: str, element: types.NumberType) -> str | None:
     """Why `architecture` cannot add to memory atomically in that type; None if it can."""
     if element == types.bf16:
-        return _refused("atomic addition of bf16", architecture, _FROM_89)
+        return _refused("atomic addition of bfloat16", architecture, _FROM_89)
     return None
 
 

@@ -6,12 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from . import exact
+from .geometry import TILE, Array
 from .program import (
     FLOATS,
+    FP8,
     INTEGERS,
+    MOVED,
+    NUMBERS,
     OPERATIONS,
-    TILE,
-    Array,
     Program,
     Value,
     in_type,
@@ -41,22 +44,22 @@ def binary(
     OPERATIONS[name] = drawn
 
 
-binary("add", "+", INTEGERS + FLOATS, in_type(np.add))
-binary("sub", "-", INTEGERS + FLOATS, in_type(np.subtract))
-binary("mul", "*", INTEGERS + FLOATS, in_type(np.multiply))
+binary("add", "+", NUMBERS, in_type(np.add))
+binary("sub", "-", NUMBERS, in_type(np.subtract))
+binary("mul", "*", NUMBERS, in_type(np.multiply))
 binary("truediv", "/", FLOATS, in_type(np.divide))
 binary("bitwise_and", "&", [*INTEGERS, "bool_"], np.bitwise_and)
 binary("bitwise_or", "|", [*INTEGERS, "bool_"], np.bitwise_or)
 binary("bitwise_xor", "^", [*INTEGERS, "bool_"], np.bitwise_xor)
 
 
-binary("maximum", None, INTEGERS + FLOATS, larger)
-binary("minimum", None, INTEGERS + FLOATS, smaller)
+binary("maximum", None, NUMBERS, larger)
+binary("minimum", None, NUMBERS, smaller)
 
 
 def comparison(name: str, symbol: str, compute: Callable[[Array, Array], Array]) -> None:
     def drawn(p: Program) -> None:
-        a = p.pick(INTEGERS + FLOATS)
+        a = p.pick(NUMBERS)
         b = p.pick_like(a)
         text = f"{a.name} {symbol} {b.name}" if p.random.random() < 0.5 else f"tk.{name}({a.name}, {b.name})"
         left, right = (wide(a.array), wide(b.array)) if a.is_float else (a.array, b.array)
@@ -103,10 +106,12 @@ def mod(p: Program) -> None:
 def divmod_(p: Program) -> None:
     a = p.pick(INTEGERS)
     b = divisor(p, a)
-    quotient, rest = p.name(), p.name()
-    p.say(f"{quotient}, {rest} = divmod({a.name}, {b.name})")
-    p.values.append(Value(quotient, a.dtype, np.floor_divide(a.array, b.array).astype(a.array.dtype)))
-    p.values.append(Value(rest, a.dtype, np.mod(a.array, b.array).astype(a.array.dtype)))
+    quotient = p.new(a.dtype, np.floor_divide(a.array, b.array).astype(a.array.dtype))
+    rest = p.new(a.dtype, np.mod(a.array, b.array).astype(a.array.dtype))
+    p.say(
+        f"{quotient.name}, {rest.name} = {p.random.choice(['', 'tk.'])}divmod({a.name}, {b.name})",
+        makes=(quotient, rest),
+    )
 
 
 @operation
@@ -146,7 +151,7 @@ def bitwise_not(p: Program) -> None:
 
 @operation
 def negative(p: Program) -> None:
-    a = p.pick(INTEGERS + FLOATS)
+    a = p.pick(NUMBERS)
     p.add(
         a.dtype,
         f"-{a.name}" if p.random.random() < 0.5 else f"tk.negative({a.name})",
@@ -156,13 +161,13 @@ def negative(p: Program) -> None:
 
 @operation
 def abs_(p: Program) -> None:
-    a = p.pick(INTEGERS + FLOATS)
+    a = p.pick(NUMBERS)
     p.add(a.dtype, f"tk.abs({a.name})", np.abs(a.array).astype(a.array.dtype))
 
 
 @operation
 def where(p: Program) -> None:
-    condition, a = p.pick(["bool_"]), p.pick(INTEGERS + FLOATS)
+    condition, a = p.pick(["bool_"]), p.pick(NUMBERS)
     b = p.pick_like(a)
     p.add(
         a.dtype,
@@ -173,26 +178,140 @@ def where(p: Program) -> None:
 
 @operation
 def fma(p: Program) -> None:
-    a = p.pick(["float32"])
+    a = p.pick(FLOATS)
     b, c = p.pick_like(a), p.pick_like(a)
-    exact = a.array.astype(np.longdouble) * b.array.astype(np.longdouble) + c.array.astype(np.longdouble)
-    p.add(a.dtype, f"tk.fma({a.name}, {b.name}, {c.name})", exact.astype(np.float32))
+    array = exact.rounded("fma", [a.array, b.array, c.array], a.dtype)
+    p.add(a.dtype, f"tk.fma({a.name}, {b.name}, {c.name})", array)
 
 
 @operation
-def rounded(p: Program) -> None:
-    """Directed rounding of a sum: exact in float64, where float32 terms of like size are."""
-    a = p.pick(["int16"])
-    x = p.add("float32", f"{a.name}.astype(tk.float32)", a.array.astype(np.float32))
-    mode = p.random.choice(["RZ", "RM", "RP"])
-    exact = x.array.astype(np.float64) + 2.0**-20
-    near = exact.astype(np.float32)
-    error = near.astype(np.float64) - exact
-    down, up = np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))
-    low, high = np.where(error > 0, down, near), np.where(error < 0, up, near)
-    result = {"RM": low, "RP": high, "RZ": np.where(exact >= 0, low, high)}[mode]
-    text = f"tk.add({x.name}, {2.0**-20!r}, rounding_mode=tk.RoundingMode.{mode})"
-    p.add("float32", text, result.astype(np.float32))
+def rounding_mode(p: Program) -> None:
+    """Directed rounding, from rational arithmetic."""
+    name = p.random.choice(["add", "sub", "mul", "truediv", "fma", "sqrt"])
+    a = p.pick(FLOATS)
+    operands = [a, *[p.pick_like(a) for _ in range({"fma": 2, "sqrt": 0}.get(name, 1))]]
+    mode = p.random.choice(["RN", "RZ", "RM", "RP"])
+    names = ", ".join(v.name for v in operands)
+    array = exact.rounded(name, [v.array for v in operands], a.dtype, mode)
+    p.add(a.dtype, f"tk.{name}({names}, rounding_mode=tk.RoundingMode.{mode})", array)
+
+
+@operation
+def flush_to_zero(p: Program) -> None:
+    name = p.random.choice(["add", "sub", "mul", "truediv", "fma", "sqrt", "maximum", "minimum"])
+    a = p.pick(["float32"])
+    operands = [a, *[p.pick_like(a) for _ in range({"fma": 2, "sqrt": 0}.get(name, 1))]]
+    names = ", ".join(v.name for v in operands)
+    if name in ("maximum", "minimum"):
+        x, y = [exact.flushed(v.array) for v in operands]
+        array = larger(x, y) if name == "maximum" else smaller(x, y)
+    else:
+        array = exact.rounded(name, [v.array for v in operands], a.dtype, flush=True)
+    p.add(a.dtype, f"tk.{name}({names}, flush_to_zero=True)", array)
+
+
+@operation
+def propagate_nan(p: Program) -> None:
+    """`maximum` and `minimum` where a NaN loses."""
+    a = p.pick(FLOATS)
+    b = p.pick_like(a)
+    name, combine = p.random.choice([("maximum", larger), ("minimum", smaller)])
+    p.add(a.dtype, f"tk.{name}({a.name}, {b.name}, propagate_nan=False)", combine(a.array, b.array, False))
+
+
+_MEET = [
+    ("int8", "int32"),
+    ("int16", "int64"),
+    ("uint8", "uint64"),
+    ("uint16", "uint32"),
+    ("bool_", "int16"),
+    ("bool_", "uint64"),
+    ("bool_", "float32"),
+    ("int32", "float32"),
+    ("uint64", "float64"),
+    ("int8", "float16"),
+    ("uint8", "bfloat16"),
+    ("float16", "float32"),
+    ("bfloat16", "float64"),
+    ("float32", "float64"),
+]
+
+
+@operation
+def promotion(p: Program) -> None:
+    """Two types meet in the second one of these."""
+    narrow, meet = p.random.choice(_MEET)
+    a, b = p.pick([narrow]), p.pick([meet])
+    x = exact.converted(a.array, meet, b.array.dtype) if meet in FLOATS else a.array.astype(b.array.dtype)
+    symbol, compute = p.random.choice([("+", np.add), ("-", np.subtract), ("*", np.multiply)])
+    if p.random.random() < 0.5:
+        p.add(meet, f"{a.name} {symbol} {b.name}", in_type(compute)(x, b.array))
+    else:
+        p.add(meet, f"{b.name} {symbol} {a.name}", in_type(compute)(b.array, x))
+
+
+@operation
+def loose_number(p: Program) -> None:
+    """A number of the source, or the argument, takes the type of the tile it meets."""
+    a = p.pick(NUMBERS)
+    number: float
+    text, number = p.random.choice([("3", 3), ("n", p.number), ("(n + 2)", p.number + 2), ("0", 0)])
+    if a.is_float and p.random.random() < 0.5:
+        text, number = "0.75", 0.75
+    other = np.full_like(a.array, number)
+    symbol, compute = p.random.choice([("+", np.add), ("-", np.subtract), ("*", np.multiply)])
+    if p.random.random() < 0.5:
+        p.add(a.dtype, f"{a.name} {symbol} {text}", in_type(compute)(a.array, other))
+    else:
+        p.add(a.dtype, f"{text} {symbol} {a.name}", in_type(compute)(other, a.array))
+
+
+@operation
+def divided_integers(p: Program) -> None:
+    """`/` of integers is that of float32."""
+    a = p.pick(INTEGERS)
+    b = p.pick_like(a)
+    single = np.dtype(np.float32)
+    x, y = exact.converted(a.array, "float32", single), exact.converted(b.array, "float32", single)
+    p.add("float32", f"{a.name} / {b.name}", x / y)
+
+
+@operation
+def floored_floats(p: Program) -> None:
+    """`//` is the floor of the rounded quotient; `%` leaves the sign of the divisor, exactly where it can."""
+    a = p.pick(["float32", "float64"])
+    b = p.pick_like(a)
+    if p.random.random() < 0.5:
+        p.add(a.dtype, f"{a.name} // {b.name}", np.floor(a.array / b.array))
+        return
+    kind = a.array.dtype
+    x = p.add(a.dtype, f"tk.minimum(tk.maximum({a.name}, -1000.0), 1000.0)", _between(a.array, -1000, 1000))
+    y = p.add(
+        a.dtype,
+        f"tk.where(tk.abs({b.name}) > 0.01, tk.minimum(tk.maximum({b.name}, -100.0), 100.0), 3.0)",
+        np.where(np.abs(b.array) > kind.type(0.01), _between(b.array, -100, 100), kind.type(3)),
+    )
+    p.add(a.dtype, f"{x.name} % {y.name}", np.mod(x.array, y.array))
+
+
+def _between(array: Array, low: float, high: float) -> Array:
+    return smaller(larger(array, np.array(low, array.dtype)), np.array(high, array.dtype))
+
+
+@operation
+def power_of_a_constant(p: Program) -> None:
+    a = p.pick(NUMBERS)
+    exponent = p.random.choice([1, 2, 3, 4]) if a.is_float else p.random.choice([0, 1, 2, 3, 5, 7, 10])
+    times = in_type(np.multiply)
+    result: Array | None = None
+    base, left = a.array, exponent
+    while left:  # by squares
+        if left & 1:
+            result = base if result is None else times(result, base)
+        left >>= 1
+        base = times(base, base)
+    array = np.ones_like(a.array) if result is None else result
+    p.add(a.dtype, f"{a.name} ** {exponent}", array)
 
 
 @operation
@@ -316,23 +435,42 @@ def truncated(array: Array, dtype: str) -> Array:
 
 @operation
 def astype(p: Program) -> None:
-    a = p.pick([*INTEGERS, *FLOATS, "bool_"])
-    choices = [d for d in [*INTEGERS, *FLOATS, "bool_"] if d != a.dtype]
-    if a.dtype == "float64":
-        choices.remove("bfloat16")  # NumPy's rounds twice
-    if a.dtype in INTEGERS and a.array.dtype.itemsize > 2:
-        choices.remove("bfloat16")
-    target = p.random.choice(choices)
+    a = p.pick(MOVED)
+    target = p.random.choice([d for d in MOVED if d != a.dtype])
+    floats = a.dtype in FLOATS + FP8
     if target == "bool_":
-        array = (wide(a.array) if a.is_float else a.array) != 0
-    elif a.is_float and target in INTEGERS:
+        array = (wide(a.array) if floats else a.array) != 0
+    elif floats and target in INTEGERS:
         array = truncated(wide(a.array), target)
-    elif a.is_float:
-        array = wide(a.array).astype(numpy_type(target))
+    elif target in FLOATS + FP8:
+        array = exact.converted(a.array, target, numpy_type(target))
     else:
         array = a.array.astype(numpy_type(target))
     text = f"tk.{target}({a.name})" if p.random.random() < 0.3 else f"{a.name}.astype(tk.{target})"
     p.add(target, text, array)
+
+
+_ROUNDED = [("float64", "float32", ["RN", "RZ", "RM", "RP"]), ("float32", "bfloat16", ["RN", "RZ"])]
+_ROUNDED += [("float64", "float16", ["RN", "RZ"]), ("float32", "float16", ["RN", "RZ"])]
+_ROUNDED += [("float64", "bfloat16", ["RN", "RZ"])]
+
+
+@operation
+def rounded_conversion(p: Program) -> None:
+    source, target, modes = p.random.choice(_ROUNDED)
+    a, mode = p.pick([source]), p.random.choice(modes)
+    array = exact.converted(a.array, target, numpy_type(target), mode)
+    p.add(target, f"{a.name}.astype(tk.{target}, rounding_mode=tk.RoundingMode.{mode})", array)
+
+
+@operation
+def fp8(p: Program) -> None:
+    """To fp8 and back, through memory's bytes or not."""
+    a, target = p.pick(["float32", "float16", "bfloat16", "float64"]), p.random.choice(FP8)
+    x = p.add(target, f"{a.name}.astype(tk.{target})", exact.converted(a.array, target, numpy_type(target)))
+    back = p.random.choice(["float32", "float16", "int16"])
+    array = truncated(wide(x.array), back) if back == "int16" else wide(x.array).astype(numpy_type(back))
+    p.add(back, f"{x.name}.astype(tk.{back})", array)
 
 
 @operation
@@ -347,10 +485,14 @@ def bitcast(p: Program) -> None:
         "float64": "uint64",
         "uint8": "int8",
         "bfloat16": "uint16",
+        "int8": "float8_e5m2",
+        "float8_e4m3fn": "uint8",
     }
     a = p.pick(list(pairs))
     target = pairs[a.dtype]
-    if a.is_float:  # the bits of a NaN are open
+    if a.dtype in FP8 and np.isnan(wide(a.array)).any():
+        return
+    if a.is_float:  # which NaN it is, is open
         zero = p.add(
             a.dtype,
             f"tk.where(tk.isnan({a.name}), 0.0, {a.name})",

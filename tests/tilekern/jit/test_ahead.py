@@ -268,3 +268,14 @@ def test_grouped_arguments(disassemble, tmp_path, no_assembler, monkeypatch):
         for n in (5, 64):
             found = obtain(k, k._function, k._specs(args(n), {}), k.options, "sm_90", cache)
             assert found.timings.origin == "ahead of time"
+
+
+def test_prefix_partitions_have_a_stand_in():
+    @tk.kernel
+    def doubled(out: tk.Tile1D, x: tk.Tensor1D):
+        out.store(tk.load_like(x, out) * 2)
+
+    x = M(64, "f4")
+    assert doubled.ir(x.partition_prefix(16), x).count("store") == 1
+    with pytest.raises(ValueError, match="does not fit"):
+        x.partition_prefix((4, 4))

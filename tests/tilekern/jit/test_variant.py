@@ -85,7 +85,7 @@ def test_refusal_of_an_architecture_names_the_users_line(disassemble, tmp_path):
         out.store(t.astype(tk.float32))
 
     args = (tk.meta(64, "f4").partition(16), tk.meta(64, tk.float8_e4m3fn))
-    with pytest.raises(tk.KernelTypeError, match="f8E4M3FN needs sm_89 or later, not sm_80") as caught:
+    with pytest.raises(tk.KernelTypeError, match="float8_e4m3fn needs sm_89 or later, not sm_80") as caught:
         variant(eight_bits, args, DiskCache(tmp_path), "sm_80")
     location = caught.value.location
     node = eight_bits.source.node

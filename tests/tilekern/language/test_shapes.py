@@ -161,6 +161,19 @@ def test_arg_reductions(dtype, of):
     assert np.array_equal(of(x, lambda t: tk.argmax(t, 1, keepdims=True), (4, 1), "i4"), x.argmax(1)[:, None])
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=ids)
+@pytest.mark.parametrize("propagate", [True, False])
+def test_reductions_take_plus_zero_as_larger(dtype, propagate, of):
+    x = np.array([[0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0], [-0.0, -1.0], [0.0, 1.0]] + [[1, 2]] * 3).astype(
+        dtype
+    )
+    signs = [np.signbit(row) for row in x]
+    largest = of(x, lambda t, p=propagate: tk.max(t, 1, propagate_nan=p), (8,)).astype("f8")
+    smallest = of(x, lambda t, p=propagate: tk.min(t, 1, propagate_nan=p), (8,)).astype("f8")
+    assert np.signbit(largest)[:4].tolist() == [bool(s.all()) for s in signs[:4]]
+    assert np.signbit(smallest)[[0, 1, 2, 4]].tolist() == [bool(signs[k].any()) for k in (0, 1, 2, 4)]
+
+
 def test_arg_reductions_of_nan_and_infinity(of):
     x = np.array([[1, np.nan, 3, np.nan], [-np.inf] * 4, [2, 2, 2, 2], [3, 1, 3, 1]], "f4")
     assert of(x, lambda t: tk.argmax(t, 1), (4,), "i4").tolist() == [1, 0, 0, 0]

@@ -103,7 +103,7 @@ def test_table_has_the_assembler_s_targets() -> None:
 def test_reason_says_what_would_do() -> None:
     view = types.partition_view((16,), types.tensor_view(types.f8e4m3fn, (64,), (1,)))
     assert refused_type("sm_80", view) == (
-        "element type f8E4M3FN needs sm_89 or later, not sm_80; "
+        "element type float8_e4m3fn needs sm_89 or later, not sm_80; "
         "convert to a type it has, or compile for another target"
     )
     assert refused_type("sm_90", view) is None
