@@ -64,7 +64,7 @@ __all__ = [
     "use_policy",
 ]
 
-POLL_BUDGET_S = {"cuda": 200e-6, "host": 0.0}
+POLL_BUDGET_S = {"cuda": 1e-3, "host": 0.0}
 """Longest poll of one await, by kind of device. The simulated one needs the interpreter lock to get on, so
 polling would hold it up."""
 CAPTURE_UNSUPPORTED = 900

@@ -101,34 +101,35 @@ async def answer(talk: Conversations, tokenizer: Any, options: argparse.Namespac
     sampling = Sampling(options.temperature, options.top_k, options.top_p, options.seed)
     several = len(options.prompt) > 1
 
-    async def one(number: int, prompt: str) -> tuple[int, float, float]:
-        """Pieces of text, and seconds to the first and to all of them."""
+    async def one(number: int, prompt: str) -> tuple[int, list[float]]:
+        """Pieces of text, and the seconds to the first, to the second (a step has been captured then) and to all."""
         tokens = tokenizer.encode(chat_prompt(prompt), add_special_tokens=False).ids
         begin = time.perf_counter()
-        first, count, text = 0.0, 0, ""
+        times: list[float] = []
+        count, text = 0, ""
         async for piece in talk.text(tokenizer, tokens, options.max_tokens or 64, sampling):
-            first = first or time.perf_counter() - begin
+            if count < 2:
+                times.append(time.perf_counter() - begin)
             count += 1
             text += piece
             if not several:
                 print(piece, end="", flush=True)
-        end = time.perf_counter() - begin
+        times.append(time.perf_counter() - begin)
         print(f"[{number}] {text}" if several else "", flush=True)
-        return count, first, end
+        return count, times
 
     begin = time.perf_counter()
     answers = await asyncio.gather(*(one(i, p) for i, p in enumerate(options.prompt, 1)))
     seconds = time.perf_counter() - begin
-    count = sum(a[0] for a in answers)
-    behind = sum(a[0] - 1 for a in answers if a[0])
-    decoding = max((a[2] - a[1] for a in answers), default=0.0)
-    rate = (
-        f"{behind / decoding:.1f} tokens/s behind the first"
-        if decoding > 0 and behind
-        else "no step measured"
-    )
+    count = sum(pieces for pieces, _ in answers)
+    stepped = [(pieces - 2, times) for pieces, times in answers if pieces > 2]
+    rate = "no step measured"
+    if stepped:
+        decoding = max(times[-1] for _, times in stepped) - min(times[1] for _, times in stepped)
+        rate = f"{sum(pieces for pieces, _ in stepped) / decoding:.1f} tokens/s behind the second"
+    first = min(times[0] for _, times in answers)
     print(
-        f"{count} tokens in {seconds:.2f} s, the first after {min(a[1] for a in answers):.2f} s; {rate}; "
+        f"{count} tokens in {seconds:.2f} s, the first after {first:.2f} s; {rate}; "
         f"{talk.model.dtype.name} on {ca.current_device()}"
     )
     return 0

@@ -78,7 +78,12 @@ class Plan:
         if device.kind == "host":  # the interpreter wants few, large tiles
             return cls(columns=128, blocks=1, depths=(64,), shares=1, keys=64)
         return cls(
-            columns=8, blocks=2 * device.limits.multiprocessors, depths=(1024, 512, 256), shares=8, keys=64
+            columns=8,
+            blocks=2 * device.limits.multiprocessors,
+            depths=(1024, 512, 256),
+            shares=8,
+            keys=64,
+            early=device.compute_capability >= (9, 0),
         )
 
     def tile(self, n: int, inputs: int) -> tuple[int, int]:

@@ -13,15 +13,16 @@ ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
 
 
 def erf(x: tk.Tile) -> tk.Tile:
-    """The error function of a float32 tile, to within 1.5e-7.
+    """The error function of a float32 tile, to within 3e-7.
 
     1 - t (a1 + t (a2 + ...)) exp(-x^2) with t = 1 / (1 + p |x|); Abramowitz and Stegun, "Handbook of
     Mathematical Functions", 7.1.26.
     """
     size = tk.abs(x)
-    t = 1.0 / (1.0 + 0.3275911 * size)
+    # Half of the time of a product with this behind it went into rounding a division and an exponential exactly.
+    t = tk.truediv(1.0, 1.0 + 0.3275911 * size, rounding_mode=tk.RoundingMode.APPROX, flush_to_zero=True)
     series = 0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
-    value = 1.0 - t * series * tk.exp(-size * size)
+    value = 1.0 - t * series * tk.exp2(size * size * -math.log2(math.e), flush_to_zero=True)
     return tk.where(x < 0.0, -value, value)
 
 
