@@ -10,6 +10,7 @@ from ..ir import CombineOp, ReduceWithOp, ScanWithOp
 from ..tileir import Body
 from ._elementwise import dtype_of_value
 from ._lowerer import Lowerer, lowers
+from ._reduce import scanned
 
 __all__: list[str] = []
 
@@ -22,6 +23,8 @@ def _reduce(b: Lowerer, op: ReduceWithOp) -> None:
 @lowers(ScanWithOp)
 def _scan(b: Lowerer, op: ScanWithOp) -> None:
     _combine(b, op, b.fn.scan(b.all(op.sources), op.axis, _identities(op), reverse=op.reverse))
+    for value in op.combined:
+        b[value] = scanned(b, b[value], op.axis)
 
 
 def _identities(op: CombineOp) -> list[bool | int | float]:
