@@ -98,7 +98,7 @@ def test_planned_products_stay_in_registers(size, kind, target, disassemble):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("tokens", [128, 4096])
+@pytest.mark.parametrize("tokens", [16, 128, 4096])
 @pytest.mark.parametrize(
     ("head", "kind"),
     [(h, kind) for h in (32, 64, 128) for kind in ("bf16", "f32", "tf32") if (h, kind) != (128, "f32")],
