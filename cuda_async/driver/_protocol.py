@@ -154,6 +154,8 @@ class HostLaunch:
     """The device's `HostMemory` (`driver.host`): load and store at addresses, with bounds checks."""
     cluster: tuple[int, int, int] | None = None
     cooperative: bool = False
+    pick: Callable[[int], int] | None = None
+    """On a seeded device: which of so many blocks goes on now. A step is one block then, whatever the clock says."""
 
 
 @runtime_checkable

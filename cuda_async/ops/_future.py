@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ..errors import CudaAsyncError, OperationCancelledError
-from ..scheduling import checkpoint, running_library, wait_for_callback, wait_for_submission
+from ..scheduling import block_on, checkpoint, running_library, wait_for_callback, wait_for_submission
 from ._execution import check_not_in_callback, run_detached
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class DeviceFuture(Generic[T]):
         if self._state is State.ENQUEUEING:
             ready = threading.Event()
             self._begin(ready.set)
-            ready.wait()
+            block_on(ready)
         if self._state is State.SUBMITTED and self._submission is not None:
             self._submission.block()
             self._settle()

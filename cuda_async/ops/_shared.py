@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ConsumedError, CudaAsyncError, ReentrancyError
-from ..scheduling import wait_for_callback
+from ..scheduling import block_on, wait_for_callback
 from ._execution import DeviceWait, Execution, device_hint, holds_arrays, run_nested
 from ._op import DeviceOp
 
@@ -194,7 +194,7 @@ class GateWait:
     def run_blocking(self) -> None:
         ready = threading.Event()
         self._gate.begin(ready.set)
-        ready.wait()
+        block_on(ready)
 
     async def wait(self) -> None:
         await wait_for_callback(self._gate.begin)

@@ -27,7 +27,7 @@ from ._sharing import adopt, foreign_calls, wait_for_producer
 from ._stream import Stream
 from ._submission import Submission
 from ._waiting import checkpoint, running_library, wait_for_callback, wait_for_submission
-from ._workers import WorkerTask, run_in_worker
+from ._workers import WorkerTask, block_on, run_in_worker
 
 __all__ = [
     "Device",
@@ -43,6 +43,7 @@ __all__ = [
     "WorkerTask",
     "adopt",
     "all_open_devices",
+    "block_on",
     "check_policy",
     "checked_open",
     "checkpoint",

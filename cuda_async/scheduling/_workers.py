@@ -12,10 +12,12 @@ import threading
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from ..driver._inline import current_runner
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["WorkerTask", "abandoned_tasks", "run_in_worker"]
+__all__ = ["WorkerTask", "abandoned_tasks", "block_on", "run_in_worker"]
 
 MAX_WORKERS = 8
 
@@ -72,7 +74,20 @@ if hasattr(os, "register_at_fork"):
 
 def run_in_worker(work: Callable[[], None]) -> None:
     """Run `work` on a worker thread, soon. It must not raise."""
-    _workers.submit(work)
+    runner = current_runner()
+    if runner is None:
+        _workers.submit(work)
+    else:
+        runner.defer(work)
+
+
+def block_on(done: threading.Event) -> None:
+    """Block this thread until worker threads or the device have set `done`."""
+    runner = current_runner()
+    if runner is None:
+        done.wait()
+    else:
+        runner.wait_until(done.is_set)
 
 
 class WorkerTask:
@@ -126,7 +141,7 @@ class WorkerTask:
         """Block this thread until it is done."""
         done = threading.Event()
         self.begin_waiting(done.set)
-        done.wait()
+        block_on(done)
 
 
 def abandoned_tasks() -> list[WorkerTask]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -21,6 +22,10 @@ _BATCH_ELEMENTS = 1 << 15
 _BATCH_PRODUCTS = 1 << 21
 """Multiplications of a batch's matrix products."""
 _MAX_BATCH = 256
+_MOST_PICKED = 64
+"""Batches that a launch on a seeded device is cut into at most."""
+_MOST_SIDE_BY_SIDE = 4
+"""Batches of it that may be next."""
 
 _FORMATS = {
     "bool": "B",
@@ -87,7 +92,7 @@ class TileHostFunction:
     def start(self, launch: HostLaunch) -> Iterator[None]:
         """Run the launch in small steps; see `HostFunction`."""
         arguments = self._unpack(launch.arguments)
-        return self._steps(arguments, launch.grid, launch.memory)
+        return self._steps(arguments, launch.grid, launch.memory, launch.pick)
 
     def _unpack(self, data: bytes) -> list[Array]:
         values: list[Array] = []
@@ -105,29 +110,40 @@ class TileHostFunction:
         return values
 
     def _steps(
-        self, arguments: Sequence[Array], grid: tuple[int, int, int], memory: object
+        self,
+        arguments: Sequence[Array],
+        grid: tuple[int, int, int],
+        memory: object,
+        pick: Callable[[int], int] | None,
     ) -> Iterator[None]:
         block_ids = tuple([Value(scalar(int32)) for _ in range(3)])
         assert len(block_ids) == 3
         machine = Machine(self.function, memory, grid, block_ids, self._constants)
-        run = self._batches(machine, arguments)
+        run = self._batches(machine, arguments, pick)
         while True:
-            machine.deadline = time.perf_counter() + STEP_S
+            machine.deadline = time.perf_counter() + STEP_S if pick is None else math.inf
             # the state of errors belongs to the thread, not to the launch: set for each step
             with np.errstate(all="ignore"):
                 if next(run, _DONE) is _DONE:
                     return
             yield
 
-    def _batches(self, machine: Machine, arguments: Sequence[Array]) -> Iterator[None]:
-        """All blocks, x fastest."""
+    def _batches(
+        self, machine: Machine, arguments: Sequence[Array], pick: Callable[[int], int] | None
+    ) -> Iterator[None]:
+        """All blocks, x fastest; or as picked among the few that come next, and a step for each."""
         columns, rows, layers = machine.grid
         total = columns * rows * layers
-        for first in range(0, total, self._batch):
-            flat = np.arange(first, min(first + self._batch, total))
+        size = self._batch if pick is None else min(self._batch, -(-total // _MOST_PICKED))
+        waiting = list(range(0, total, size))
+        waiting.reverse()
+        while waiting:
+            chosen = 0 if pick is None else pick(min(len(waiting), _MOST_SIDE_BY_SIDE))
+            first = waiting.pop(-1 - chosen)
+            flat = np.arange(first, min(first + size, total))
             ids = [flat % columns, flat // columns % rows, flat // (columns * rows)]
             yield from machine.run(arguments, [a.astype(np.int32) for a in ids])
-            if machine.over():
+            if pick is not None or machine.over():
                 yield
 
 

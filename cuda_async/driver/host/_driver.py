@@ -2,7 +2,7 @@
 
 Calls check their arguments and put entries into queues; everything that happens later is in `_work.py`, and when it
 happens is the engine's. All host devices of a process share one engine thread, except stepped ones, which have an
-engine that only moves when told (`_stepped.py`).
+engine that only moves when told (`_stepped.py`), and seeded ones, which have none (`_seeded.py`).
 
 Streams, events, modules and functions are numbers to the layers above. Numbers are never reused in a process, so a
 stale handle is an error and not somebody else's stream. An event of one host device may be waited for on another.
@@ -29,6 +29,7 @@ from ._memory import HostMemory, pinned_allocate, pinned_release
 from ._modules import Function, Module, load_image
 from ._order import SteppedOrder
 from ._pool import Pool
+from ._seeded import process_engine
 from ._settings import poison_freed
 from ._stepped import SteppedControls
 from ._work import (
@@ -76,6 +77,8 @@ class HostDriver(SteppedControls):
         ordinal: its number.
         stepped: a private device for tests that advances only when told; see `SteppedControls`.
         memory_bytes: its memory; by default what the environment says.
+        engine: what advances its streams, for devices that share one of their own; by default the process's.
+        poison: whether freed memory is filled with 0xDD; by default what the environment says.
     Attributes:
         memory: the device's address space. Memory of other owners (NumPy arrays) becomes accessible to kernels with
             `memory.add_foreign`.
@@ -86,12 +89,20 @@ class HostDriver(SteppedControls):
     kind = "host"
     notifies = True
 
-    def __init__(self, ordinal: int = 0, *, stepped: bool = False, memory_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        ordinal: int = 0,
+        *,
+        stepped: bool = False,
+        memory_bytes: int | None = None,
+        engine: Engine | None = None,
+        poison: bool | None = None,
+    ) -> None:
         self.ordinal = ordinal
         self.memory = HostMemory(memory_bytes)
         self.properties = device_properties(ordinal, self.memory.size_bytes)
         self.pool = Pool(self.memory, f"host:{ordinal}")
-        self.engine = Engine(SteppedOrder(), threaded=False) if stepped else _shared_engine
+        self.engine = engine or (Engine(SteppedOrder(), threaded=False) if stepped else process_engine())
         self._order_lock = fork_safe_lock(Level.REGISTRY)
         self._streams: dict[StreamHandle, Queue] = {}
         self._events: dict[EventHandle, _Event] = {}
@@ -99,7 +110,7 @@ class HostDriver(SteppedControls):
         self._functions: dict[FunctionHandle, Function] = {}
         self._graphs: dict[GraphHandle, HostGraph] = {}
         self._pinned: dict[int, int] = {}
-        self._poison = poison_freed()
+        self._poison = poison_freed() if poison is None else poison
         self._refusal: Callable[[], Exception] | None = None
         SteppedControls.__init__(self, stepped)
 
@@ -186,6 +197,7 @@ class HostDriver(SteppedControls):
 
     def stream_query(self, stream: StreamHandle) -> bool:
         queue = self._queue(stream, "cuStreamQuery")
+        self.engine.look(queue)
         if queue.entries:
             return False
         self.engine.raise_failure(queue)
@@ -226,7 +238,10 @@ class HostDriver(SteppedControls):
 
     def event_query(self, event: EventHandle) -> bool:
         record = self._event(event, "cuEventQuery").record
-        return record is None or _is_done(record)
+        if record is None:
+            return True
+        self.engine.look(record)
+        return _is_done(record)
 
     def event_synchronize(self, event: EventHandle) -> None:
         record = self._event(event, "cuEventSynchronize").record
@@ -268,6 +283,7 @@ class HostDriver(SteppedControls):
         queue = self._queue(stream, "cuMemAllocAsync")
         if size_bytes <= 0:
             raise driver_error("cuMemAllocAsync", "CUDA_ERROR_INVALID_VALUE", f"{size_bytes} bytes asked for")
+        self.engine.look(self.pool)
         with self._order_lock:  # the pool's books and the queue must have one order
             grant = self.pool.allocate(size_bytes, queue)
             if grant.wait_for is not None:
@@ -537,6 +553,7 @@ class HostDriver(SteppedControls):
             memory=self.memory,
             cluster=cluster,
             cooperative=cooperative,
+            pick=self.engine.block_picker(),
         )
         return LaunchEntry(found.function, launch)
 
@@ -607,8 +624,6 @@ def _check_conversion(dst_dtype: np.dtype[np.generic], src_dtype: np.dtype[np.ge
 def _closed() -> Exception:
     return ClosedError("the host device is closed; open it again with open_host_driver()")
 
-
-_shared_engine = Engine()
 
 if TYPE_CHECKING:
 

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import threading
 import time
 import weakref
@@ -69,7 +70,8 @@ class Engine:
         self._work = threading.Condition(self._lock)
         self._changed = threading.Condition(self._lock)
         self._watchers = 0
-        self._queues: set[Queue] = set()
+        self._queues: dict[Queue, None] = {}
+        self._numbers = itertools.count()
         self._ready: dict[Queue, None] = {}
         self._outbox: list[tuple[Engine, Queue, EventRecord]] = []
         self._due: list[Callable[[], object]] = []
@@ -88,11 +90,11 @@ class Engine:
 
     def add_queue(self, owner: object = None, priority: int = 0) -> Queue:
         """A new, empty queue."""
-        queue = Queue(owner, priority)
         with self._lock:
+            queue = Queue(owner, priority, next(self._numbers))
             if self._closed:
                 queue.refusal = _exiting
-            self._queues.add(queue)
+            self._queues[queue] = None
         return queue
 
     def remove_queue(self, queue: Queue) -> None:
@@ -100,7 +102,7 @@ class Engine:
         with self._lock:
             queue.orphan = True
             if not queue.entries:
-                self._queues.discard(queue)
+                self._queues.pop(queue, None)
 
     def queues_of(self, owner: object) -> list[Queue]:
         """All queues of a device, removed ones too as long as they hold entries."""
@@ -132,6 +134,13 @@ class Engine:
                 self._changed.notify_all()
         if self._outbox:
             self._deliver()
+
+    def block_picker(self) -> Callable[[int], int] | None:
+        """What chooses among the blocks of a launch, where that is not the launch's own affair."""
+        return None
+
+    def look(self, subject: object) -> None:
+        """The program looks at a record, a queue or the pool. A seeded engine may advance first."""
 
     # ---------------------------------------------------------------------------- waiting
 
@@ -243,11 +252,16 @@ class Engine:
             _close(steps)
         if self._outbox:
             self._deliver()
-        for callback in due:
-            callback()
+        if due:
+            self._tell(due)
         if interrupt is not None:
             raise interrupt
         return entry if done and not cleared else None
+
+    def _tell(self, due: list[Callable[[], object]]) -> None:
+        """Lock not held. Call those who asked to be told of records that are done."""
+        for callback in due:
+            callback()
 
     def is_ready(self, queue: Queue) -> bool:
         """Whether `step(queue)` can do something."""
@@ -284,7 +298,7 @@ class Engine:
         else:
             self._ready.pop(queue, None)
             if queue.orphan:
-                self._queues.discard(queue)
+                self._queues.pop(queue, None)
         if self._watchers:
             self._changed.notify_all()
 
@@ -381,7 +395,7 @@ class Engine:
             for queue in self.queues_of(owner):
                 queue.refusal = refusal
                 self._clear(queue, failure)
-                self._queues.discard(queue)
+                self._queues.pop(queue, None)
             self._changed.notify_all()
             due, self._due = self._due, []
         self._deliver()
@@ -424,7 +438,7 @@ class Engine:
                 with contextlib.suppress(Exception):  # the books of a dead queue: nobody to tell
                     entry.abandon()
         if queue.orphan:
-            self._queues.discard(queue)
+            self._queues.pop(queue, None)
 
     def _close_dropped(self) -> None:
         """Lock not held: ending a generator runs its `finally` blocks."""

@@ -18,6 +18,7 @@ class Queue:
 
     Attributes:
         owner: the device it belongs to.
+        number: how many queues the engine made before.
         priority: smaller numbers go first.
         entries: what is not completed, first in, first out; the first one may be under way.
         enqueued, completed: how many entries came and went.
@@ -37,6 +38,7 @@ class Queue:
         "enqueued",
         "entries",
         "failure",
+        "number",
         "orphan",
         "owner",
         "priority",
@@ -47,8 +49,9 @@ class Queue:
         "used_s",
     )
 
-    def __init__(self, owner: object = None, priority: int = 0) -> None:
+    def __init__(self, owner: object = None, priority: int = 0, number: int = 0) -> None:
         self.owner = owner
+        self.number = number
         self.priority = priority
         self.entries: deque[Entry] = deque()
         self.enqueued = 0

@@ -4,16 +4,19 @@
   16 GiB, at most the machine's memory.
 - `CUDA_ASYNC_HOST_DEVICES`: how many devices there are. Default: 1.
 - `CUDA_ASYNC_POISON_FREED`: `1` to fill freed memory with 0xDD. Default: `0`.
+- `CUDA_ASYNC_HOST_SEED`: a number, to draw the order of everything from it; `random` to draw that number too, and
+  print it. Default: none, and an engine thread advances streams as time allows.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 
 from ...errors import ContextError
 
-__all__ = ["host_device_count", "memory_size_bytes", "parse_size_bytes", "poison_freed"]
+__all__ = ["host_device_count", "host_seed", "memory_size_bytes", "parse_size_bytes", "poison_freed"]
 
 _SUFFIX = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
@@ -53,3 +56,17 @@ def host_device_count() -> int:
 def poison_freed() -> bool:
     """`CUDA_ASYNC_POISON_FREED`: whether freed memory is filled with 0xDD."""
     return os.environ.get("CUDA_ASYNC_POISON_FREED", "").strip().lower() in ("1", "true", "yes", "on")
+
+
+def host_seed() -> int | None:
+    """`CUDA_ASYNC_HOST_SEED`; None when it is not set. `random` draws one and prints it, so that it can be given."""
+    text = os.environ.get("CUDA_ASYNC_HOST_SEED", "").strip()
+    if not text:
+        return None
+    if text.lower() == "random":
+        seed = int.from_bytes(os.urandom(4), "little")
+        print(f"CUDA_ASYNC_HOST_SEED={seed}", file=sys.stderr)
+        return seed
+    if not text.isdecimal():
+        raise ContextError(f"CUDA_ASYNC_HOST_SEED is {text!r}; give a number from 0, or random")
+    return int(text)

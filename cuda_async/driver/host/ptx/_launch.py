@@ -4,12 +4,14 @@ Blocks run in waves of up to some thousand lanes, in the order of their numbers:
 make the interpreter faster, until a call takes so long that a step would. Waves run one after another, which
 is all that CUDA promises of the blocks of an ordinary launch. In practice all blocks of a small grid run at
 once there, and programs wait for each other; so a wave whose threads do nothing but wait gets company. A
-cooperative launch has all its blocks running from the start.
+cooperative launch has all its blocks running from the start. On a seeded device the order in which blocks begin and
+go on is picked one by one, and a step ends where its block does or waits: the clock decides nothing.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,7 @@ from ....errors import LaunchError
 from ._wave import Wave
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ..._protocol import HostLaunch
     from .._memory import HostMemory
@@ -41,6 +43,10 @@ _STEPS_ALONE = 1000
 _MOST_RESIDENT = 132 * 2048
 """Lanes that run side by side at most in an ordinary launch: what an H100 holds."""
 _WORKSPACE_BYTES = 256
+_MOST_PICKED = 64
+"""Waves that a launch on a seeded device is cut into at most."""
+_MOST_SIDE_BY_SIDE = 4
+"""Waves of it that are under way at once, unless they wait for others."""
 
 _numbers = itertools.count(1)
 
@@ -94,6 +100,7 @@ class Launch:
         self.parameters[: len(launch.arguments)] = np.frombuffer(launch.arguments, np.uint8)
         self._parameter_values: dict[tuple[int, str], Array] = {}
         self.workspace = 0
+        self._pick = launch.pick
         self._blocks_per_wave = self._choose_blocks_per_wave()
         self._upcoming = 0
         self._waves: list[Wave] = []
@@ -114,6 +121,8 @@ class Launch:
         blocks = max(1, lanes // self.lanes_per_block)
         if self.shared_bytes:
             blocks = max(1, min(blocks, _MOST_BYTES // self.shared_bytes))
+        if self._pick is not None:
+            blocks = min(blocks, -(-self.blocks // _MOST_PICKED))
         cluster = self.blocks_per_cluster
         return max(1, blocks // cluster) * cluster
 
@@ -133,6 +142,9 @@ class Launch:
             while self._upcoming < self.blocks:
                 self._add_wave()
                 yield
+        if self._pick is not None:
+            yield from self._picked_steps(self._pick)
+            return
         turn = steps = 0
         patience = _PATIENCE
         while self._waves or self._upcoming < self.blocks:
@@ -164,6 +176,24 @@ class Launch:
                 if perf_counter() >= deadline:
                     break
             steps += 1
+            yield
+
+    def _picked_steps(self, pick: Callable[[int], int]) -> Iterator[None]:
+        """Blocks side by side in the order picked: one more may begin as long as few are under way, or all wait."""
+        wanted = _MOST_SIDE_BY_SIDE
+        while self._waves or self._upcoming < self.blocks:
+            may_begin = self._upcoming < self.blocks and len(self._waves) < wanted
+            number = pick(len(self._waves) + may_begin)
+            if number == len(self._waves):
+                self._add_wave()
+            wave = self._waves[number]
+            before = wave.spins
+            with np.errstate(all="ignore"):
+                ended = wave.step(math.inf)
+            if ended:
+                self._waves.remove(wave)
+            elif wave.spins > before and self._may_add_wave():
+                wanted += 1
             yield
 
     def _add_wave(self) -> None:
