@@ -233,8 +233,7 @@ def launch_step_by_step(
     touches memory.
     """
     device = ctx.device
-    if config != loaded.checked[0]:
-        loaded.check_config(config)
+    loaded.check_config(config)
     plan = loaded.plan(tuple(map(type, args)))
     values, outputs, reads, writes = plan.unpack(args, device)
     if uses:

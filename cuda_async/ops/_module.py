@@ -246,10 +246,9 @@ class LoadedFunction:
 
     Attributes:
         block: the argument block; written and launched from under the device's lock.
-        plans, launchers: how to pack arguments, and the written-out launch, by their Python types.
-        launch: (args, ctx, config) -> outputs; the written-out launch that was used last.
-        checked: the (grid, block, shared bytes) that passed the checks last, and its launches per stream. One
-            tuple, so that no thread sees the one without the other.
+        plans, launchers: how to pack arguments, and the written-out launches, by their Python types.
+        checked: the (grid, block, shared bytes) that was launched last, and its launches per stream. One tuple, so
+            that no thread sees the one without the other; other threads may change it at any time.
         is_kernel: marks it among the things a submission retains.
     """
 
@@ -267,8 +266,7 @@ class LoadedFunction:
         self.signature = function._signature
         self.block = ArgumentBlock(info.parameters)
         self.plans: dict[tuple[type, ...], LaunchPlan] = {}
-        self.launchers: dict[tuple[type, ...], LaunchFunction] = {}
-        self.launch: LaunchFunction = self.launch_anew
+        self.launchers: dict[tuple[type, ...], tuple[LaunchFunction, LaunchFunction]] = {}
         self.checked: CheckedConfig = (None, {})
         self._configs: dict[LaunchConfig, CheckedConfig] = {}
         self._allowed_shared = device.limits.max_shared_bytes_per_block
@@ -288,20 +286,23 @@ class LoadedFunction:
         self, args: tuple[Any, ...], ctx: ExecutionContext, config: LaunchConfig
     ) -> tuple[Any, ...]:
         """Launch with arguments of other types, or another config, than last time; becomes the new fast path."""
-        if config != self.checked[0]:
-            self.check_config(config)
+        checked = self.check_config(config)
         types = tuple(map(type, args))
         plan = self.plan(types)
         if plan.has_addresses or 0 in full_dimensions(config[0]):
             return launch_step_by_step(self, args, ctx, config)
-        launch = self.launchers.get(types)
-        if launch is None:
-            launch = self.launchers[types] = self._write_launch(plan, types)
-        self.launch = self.function._launch = launch
-        outputs: tuple[Any, ...] = launch(args, ctx, config)
+        launchers = self.launchers.get(types)
+        if launchers is None:
+            launchers = self.launchers[types] = self._write_launch(plan, types)
+        quick, careful = launchers
+        self.checked = checked
+        self.function._launch = quick
+        outputs: tuple[Any, ...] = careful(args, ctx, checked)
         return outputs
 
-    def _write_launch(self, plan: LaunchPlan, types: tuple[type, ...]) -> LaunchFunction:
+    def _write_launch(
+        self, plan: LaunchPlan, types: tuple[type, ...]
+    ) -> tuple[LaunchFunction, LaunchFunction]:
         return write_launch(
             plan,
             types,
@@ -317,12 +318,15 @@ class LoadedFunction:
             },
         )
 
-    def check_config(self, config: LaunchConfig) -> None:
+    def check_config(self, config: LaunchConfig) -> CheckedConfig:
         """Check grid, block and shared memory against the device and the kernel, and opt in where needed.
 
         Raises:
             LaunchError: with the value asked for and the limit; nothing was enqueued.
         """
+        known = self._configs.get(config)
+        if known is not None:
+            return known
         grid, block, shared_bytes = full_dimensions(config[0]), full_dimensions(config[1]), config[2]
         limits = self.device.limits
         for axis, size, limit in zip("xyz", grid, limits.max_grid):
@@ -362,10 +366,10 @@ class LoadedFunction:
             self.driver.function_allow_shared_bytes(self.handle, shared_bytes)
             self._allowed_shared = shared_bytes + self.info.static_shared_bytes
         if 0 in grid:
-            return  # nothing will be launched, so it is no config for the fast path
+            return config, {}  # nothing will be launched, so it is no config for the fast path
         if len(self._configs) >= MAX_CONFIGS:
             self._configs.clear()
-        self.checked = self._configs.setdefault(config, (config, {}))
+        return self._configs.setdefault(config, (config, {}))
 
     def bind_on(self, stream: Stream, checked: CheckedConfig) -> Callable[[], tuple[Any, ...]]:
         """Lock held: the launch of the argument block on `stream` with a checked config, made once."""
@@ -532,8 +536,7 @@ class Function:
         if Read in types or Mut in types or Tensor in types:
             _refuse_tensors(self.name, values)
         config = (grid, block, as_shared_bytes(shared_mem_bytes))
-        if config != loaded.checked[0]:
-            loaded.check_config(config)
+        loaded.check_config(config)
         plan = loaded.plan(types)
         packed = plan.pack_values(values)
         if 0 in grid:

@@ -26,7 +26,7 @@ __all__ = ["LaunchFunction", "Unpack", "write_bound_launch", "write_launch", "wr
 Unpack = Callable[[Any, Any], tuple[Any, Any, Any, Any]]
 """(args, device) -> (values, outputs, read buffers, written buffers)."""
 LaunchFunction = Callable[[Any, Any, Any], Any]
-"""(args, ctx, config) -> outputs, or UNPREPARED."""
+"""(args, ctx, config) -> outputs, or UNPREPARED. A careful one takes a checked config."""
 
 
 def write_unpack(plan: LaunchPlan) -> Unpack:
@@ -42,17 +42,23 @@ def write_unpack(plan: LaunchPlan) -> Unpack:
     return unpack
 
 
-def write_launch(plan: LaunchPlan, types: Sequence[type], names: dict[str, Any]) -> LaunchFunction:
-    """Write the function that checks, orders, packs and launches arguments of `types`.
+def write_launch(
+    plan: LaunchPlan, types: Sequence[type], names: dict[str, Any]
+) -> tuple[LaunchFunction, LaunchFunction]:
+    """Write the functions that check, order, pack and launch arguments of `types`: a quick one and a careful one.
 
-    Given arguments of other types, another device, or another config than the one checked last, it hands over to
-    `launch_anew`. There are two of them: a quick one for memory that nobody else knows and numbers that pack as they
-    are, and a careful one, which takes over before anything is noted. `names` holds what they refer to: `own_device`,
-    `loaded`, `driver`, `block`, `launch_anew`, `order_read`, `order_write`, `check_aliases`.
+    The quick one, (args, ctx, config) -> outputs, is for memory that nobody else knows and numbers that pack as they
+    are. Given arguments of other types, another device, or another config than the one checked last, it hands over to
+    `launch_anew`; otherwise, before anything is noted, to the careful one. That is (args, ctx, checked) -> outputs and
+    asks nothing that another thread might have changed since: two threads with a config each would else send one
+    another back for ever, as each waits for the lock in which the other goes on.
+
+    `names` holds what they refer to: `own_device`, `loaded`, `driver`, `block`, `launch_anew`, `order_read`,
+    `order_write`, `check_aliases`.
     """
     names = {**names, "pack_errors": (struct.error, OverflowError)}
     careful = _write_launch(plan, types, names, is_quick=False)
-    return _write_launch(plan, types, {**names, "launch_with_care": careful}, is_quick=True)
+    return _write_launch(plan, types, {**names, "launch_with_care": careful}, is_quick=True), careful
 
 
 def _write_launch(
@@ -63,18 +69,18 @@ def _write_launch(
     for i, cls in enumerate(types):
         code.names[f"type{i}"] = cls
     count = len(types)
-    others = "".join(f" or type(a{i}) is not type{i}" for i in range(count))
-    code.lines += [
-        "device = ctx.device",
-        "checked = loaded.checked",
-        f"if config != checked[0] or device is not own_device or len(args) != {count}: "
-        "return launch_anew(args, ctx, config)",
-    ]
-    if count:
+    code.lines.append("device = ctx.device")
+    if is_quick:
         code.lines += [
-            f"{several([f'a{i}' for i in range(count)])} = args",
-            f"if {others.removeprefix(' or ')}: return launch_anew(args, ctx, config)",
+            "checked = loaded.checked",
+            f"if config != checked[0] or device is not own_device or len(args) != {count}: "
+            "return launch_anew(args, ctx, config)",
         ]
+    if count:
+        code.lines.append(f"{several([f'a{i}' for i in range(count)])} = args")
+    if count and is_quick:
+        others = " or ".join(f"type(a{i}) is not type{i}" for i in range(count))
+        code.lines.append(f"if {others}: return launch_anew(args, ctx, config)")
     code.check(is_quick=is_quick)
     pairs = [f"{w} is {o}" for n, w in enumerate(code.writes) for o in (*code.writes[n + 1 :], *code.reads)]
     code.names["buffer"] = code.names["block"].buffer
@@ -92,7 +98,7 @@ def _write_launch(
         # Nothing but packing raises pack_errors.
         code.lines += [
             *_under_lock(lines, "except pack_errors: pass"),
-            "return launch_with_care(args, ctx, config)",
+            "return launch_with_care(args, ctx, checked)",
         ]
     else:
         if len(code.reads) + len(code.writes) > 1:
@@ -103,7 +109,10 @@ def _write_launch(
         enqueue = [*_order_lines(code.reads, code.writes), *pack, start]
         code.lines += [*_under_lock(_enqueue_lines(enqueue)), result]
     launch: LaunchFunction = written_function(
-        "launch(args, ctx, config)", code.lines, code.names, f"launch of {plan.kernel}"
+        f"launch(args, ctx, {'config' if is_quick else 'checked'})",
+        code.lines,
+        code.names,
+        f"launch of {plan.kernel}",
     )
     return launch
 

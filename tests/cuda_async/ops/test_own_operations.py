@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -175,3 +176,36 @@ def test_tensor_has_no_truth_value(device):
         bool(tensor)
     assert tensor == tensor
     assert tensor != ca.zeros(1).sync()
+
+
+def test_launches_with_another_grid_from_another_thread(device, monkeypatch):
+    """While one thread waits for the device's lock, another launches the same kernel with another grid, every time."""
+    function = saxpy()
+    memory = ca.zeros(2 * N).sync()  # of two views of one allocation: the launch takes the careful way
+    x = ca.from_host(np.arange(N, dtype=np.float32)).sync()
+    elsewhere = ca.empty(N).sync()
+
+    def launch(grid, block, out):
+        function.launch(grid, block, N, 2.0, ca.read(x), ca.read(memory[:N]), ca.mut(out)).sync()
+
+    launch(2, 256, memory[N:])
+    launch(3, 128, elsewhere)
+    acquire, here, waits = device._acquire, threading.get_ident(), []
+
+    def acquire_after_the_other():
+        if threading.get_ident() == here:
+            waits.append(1)
+            assert len(waits) < 20
+            other = threading.Thread(target=launch, args=(3, 128, elsewhere))
+            other.start()
+            other.join()
+        return acquire()
+
+    ca.fill(memory, 1.0).sync()
+    with monkeypatch.context() as patch:
+        patch.setattr(device, "_acquire", acquire_after_the_other)
+        for _ in range(3):
+            launch(2, 256, memory[N:])
+    assert len(waits) >= 3
+    for out in (memory[N:], elsewhere):
+        assert out.to_host().sync().tolist() == [2.0 * i + 1.0 for i in range(N)]
