@@ -6,12 +6,14 @@ Lifecycle, as a table: what may happen in which state, and what follows.
 from __future__ import annotations
 
 import threading
+import time
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ..errors import CudaAsyncError, OperationCancelledError
 from ..scheduling import block_on, checkpoint, running_library, wait_for_callback, wait_for_submission
 from ._execution import check_not_in_callback, run_detached
+from ._turns import MAX_ENQUEUEING_S, current_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -86,7 +88,9 @@ class DeviceFuture(Generic[T]):
         self._error = None
         self._traceback = None
         self._callbacks = []
+        began = time.perf_counter()
         run_detached(execution, lambda error: self._enqueued(execution, error))
+        current_turn().spend(time.perf_counter() - began)
         return self
 
     # -- moves
@@ -220,6 +224,11 @@ class DeviceFuture(Generic[T]):
     async def _wait(self) -> T:
         if running_library() == "trio":
             await checkpoint()
+        turn = current_turn()
+        if (
+            turn.spent_s > MAX_ENQUEUEING_S
+        ):  # a task that only waits for what is done already would never suspend
+            await turn.give_way()
         if self._state is State.ENQUEUEING:
             await wait_for_callback(self._begin)
         if self._state is State.SUBMITTED and self._submission is not None:

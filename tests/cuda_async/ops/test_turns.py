@@ -53,6 +53,26 @@ async def test_cancelled_while_waiting_for_a_turn(device, no_time):
     assert set(done) >= {i for i in range(60) if i % 3}
 
 
+@pytest.mark.anyio
+async def test_futures_that_are_done_already_give_way_too(device):
+    """A task that starts and awaits one after the other lets others run, though none of them suspends it."""
+    await ca.zeros(1)
+    rounds, reached = 200_000, []
+
+    async def without_waiting():
+        for number in range(rounds):
+            await ca.value(number).start()
+            reached.append(number)
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(without_waiting)
+            while len(reached) < 100:
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+    assert len(reached) < rounds
+
+
 @pytest.mark.timeout(30)
 def test_loops_that_alternate_on_one_thread(device, no_time):
     """A loop that is left for a while finds its tasks' turns when it goes on."""
