@@ -247,6 +247,7 @@ class LoadedFunction:
     Attributes:
         block: the argument block; written and launched from under the device's lock.
         plans, launchers: how to pack arguments, and the written-out launches, by their Python types.
+        launch: (args, ctx, config) -> outputs; the written-out launch that was used last.
         checked: the (grid, block, shared bytes) that was launched last, and its launches per stream. One tuple, so
             that no thread sees the one without the other; other threads may change it at any time.
         is_kernel: marks it among the things a submission retains.
@@ -267,6 +268,7 @@ class LoadedFunction:
         self.block = ArgumentBlock(info.parameters)
         self.plans: dict[tuple[type, ...], LaunchPlan] = {}
         self.launchers: dict[tuple[type, ...], tuple[LaunchFunction, LaunchFunction]] = {}
+        self.launch: LaunchFunction = self.launch_anew
         self.checked: CheckedConfig = (None, {})
         self._configs: dict[LaunchConfig, CheckedConfig] = {}
         self._allowed_shared = device.limits.max_shared_bytes_per_block
@@ -296,7 +298,7 @@ class LoadedFunction:
             launchers = self.launchers[types] = self._write_launch(plan, types)
         quick, careful = launchers
         self.checked = checked
-        self.function._launch = quick
+        self.launch = self.function._launch = quick
         outputs: tuple[Any, ...] = careful(args, ctx, checked)
         return outputs
 
