@@ -1,6 +1,7 @@
 """Runs random tile kernels through the interpreter and the compiler, and both against NumPy.
 
     python tools/differential.py --count 2000                        # the interpreter against NumPy
+    python tools/differential.py --count 2000 --orders               # and in other orders that a GPU might take
     python tools/differential.py --count 2000 --device cuda:0        # and the compiled kernels against both
     python tools/differential.py --count 200 --assemble sm_120       # each is assembled, nothing is launched
     python tools/differential.py --seed 1234 --device cuda:0         # one program again, with its source
@@ -31,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import random_kernels
 from random_kernels import Drawn
 from random_kernels.geometry import Geometry, View
+from random_kernels.orders import another_order
 
 from tilekern.tileir.errors import CompilerFailedError
 
@@ -149,7 +151,9 @@ def assemble_for(kernel: Any, drawn: Drawn, arch: str) -> None:
             raise
 
 
-def check(seed: int, device: str | None, assemble: str | None, folder: Path) -> list[str]:
+def check(
+    seed: int, device: str | None, assemble: str | None, folder: Path, orders: bool = False
+) -> list[str]:
     """What is wrong with the program of a seed."""
     drawn = draw(seed)
     problems: list[str] = []
@@ -159,6 +163,11 @@ def check(seed: int, device: str | None, assemble: str | None, folder: Path) -> 
             assemble_for(kernel, drawn, assemble)
             return []
         sides = {"host:0": run(kernel, drawn, "host:0")}
+        if orders:
+            for order in (None, seed):
+                with another_order(order):
+                    side = "host:0, the latest first" if order is None else "host:0, in any order"
+                    sides[side] = run(load_kernel(drawn, folder), drawn, "host:0")
         if device is not None:
             sides[device] = run(kernel, drawn, device)
     except CompilerFailedError as error:
@@ -186,17 +195,19 @@ def check(seed: int, device: str | None, assemble: str | None, folder: Path) -> 
     return problems
 
 
-def work(share: tuple[list[int], str | None, str | None, float]) -> tuple[int, Counter[str], list[str]]:
-    seeds, device, assemble, until = share
+def work(
+    share: tuple[list[int], str | None, str | None, float, bool, int],
+) -> tuple[int, Counter[str], list[str]]:
+    seeds, device, assemble, until, orders, most = share
     warnings.simplefilter("error")
     used: Counter[str] = Counter()
     problems: list[str] = []
     done = 0
     with tempfile.TemporaryDirectory() as folder:
         for seed in seeds:
-            if time.time() > until or len(problems) > 20:
+            if time.time() > until or len(problems) >= most:
                 break
-            problems += check(seed, device, assemble, Path(folder))
+            problems += check(seed, device, assemble, Path(folder), orders)
             used.update(draw(seed).used)
             done += 1
     return done, used, problems
@@ -209,6 +220,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="only this program, and show it")
     parser.add_argument("--device", help="cuda:0: run the compiled kernels too")
     parser.add_argument("--assemble", metavar="ARCH", help="only assemble them for an architecture")
+    parser.add_argument("--orders", action="store_true", help="also in other orders that the tokens allow")
+    parser.add_argument("--most-problems", type=int, default=20, help="stop after so many")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--time-limit", type=float, default=3600.0, help="stop after so many seconds")
     parser.add_argument("--out", type=Path, help="write the counts here as JSON")
@@ -221,7 +234,15 @@ def main() -> int:
     began = time.time()
     until = began + options.time_limit
     shares = [
-        (seeds[i :: options.workers], options.device, options.assemble, until) for i in range(options.workers)
+        (
+            seeds[i :: options.workers],
+            options.device,
+            options.assemble,
+            until,
+            options.orders,
+            options.most_problems,
+        )
+        for i in range(options.workers)
     ]
     if options.workers == 1:
         results = [work(shares[0])]

@@ -137,12 +137,24 @@ def _pattern(value: object, dtype: DType) -> bytes:
     ):
         info = np.iinfo(dtype)
         if not info.min <= int(value) <= info.max:
-            raise OverflowError(f"{value} does not fit {dtype.name} ({info.min} to {info.max})")
+            raise OverflowError(f"{_shown(int(value))} does not fit {dtype.name} ({info.min} to {info.max})")
     if isinstance(value, (float, np.floating)) and dtype.kind in "iu":
         info = np.iinfo(dtype)
         if not info.min - 1 < float(value) < info.max + 1:
             raise OverflowError(f"{value} does not fit {dtype.name} ({info.min} to {info.max})")
     if not isinstance(value, (bool, int, float, np.generic)):
         raise TypeError(f"expected a number for {dtype.name}, got {type(value).__name__}")
+    if isinstance(value, int) and value.bit_length() > 64:  # NumPy has no integer so long
+        try:
+            value = float(value)
+        except OverflowError:
+            raise OverflowError(
+                f"{_shown(value)} does not fit {dtype.name}: no float is so large; give float('inf') for infinity"
+            ) from None
     with np.errstate(over="ignore"):
         return np.asarray(value).astype(dtype).tobytes()
+
+
+def _shown(value: int) -> str:
+    """A whole number in a message; Python refuses to print very long ones."""
+    return str(value) if value.bit_length() <= 128 else f"an int of {value.bit_length()} bits"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import re
@@ -23,12 +24,11 @@ def run(tool, *arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=1200)
 
 
-@pytest.fixture(scope="module")
-def tool():
-    """`tools/differential.py` as a module."""
-    path = TOOLS / "differential.py"
-    spec = importlib.util.spec_from_file_location("differential", path)
-    module = sys.modules.setdefault("differential", importlib.util.module_from_spec(spec))
+def load(name):
+    """A tool as a module."""
+    path = TOOLS / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = sys.modules.setdefault(name, importlib.util.module_from_spec(spec))
     sys.path.insert(0, str(TOOLS))
     try:
         spec.loader.exec_module(module)
@@ -37,10 +37,38 @@ def tool():
     return module
 
 
+@pytest.fixture(scope="module")
+def tool():
+    return load("differential")
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return load("planted_bugs")
+
+
 def test_interpreter_agrees_with_numpy():
     done = run("differential.py", "--count", 170)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     assert "170 programs" in done.stdout
+
+
+def test_other_orders_that_tokens_allow_agree():
+    done = run("differential.py", "--count", 24, "--first", 10_000, "--orders")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+def test_bugs_can_be_planted(planted):
+    for bug in (*planted.ON_THE_HOST, *planted.IN_THE_PASSES, *planted.ON_A_GPU):
+        text = (planted.ROOT / "tilekern" / bug.file).read_text(encoding="utf-8")
+        assert text.count(bug.right) == 1, bug.name
+        ast.parse(text.replace(bug.right, bug.wrong))
+
+
+@pytest.mark.parametrize("name", ["a load has no token of the store before", "floor division truncates"])
+def test_planted_bug_is_found(name):
+    done = run("planted_bugs.py", "--only", name)
+    assert done.returncode == 0, done.stdout + done.stderr[-1000:]
 
 
 def test_seed_gives_one_program(tool):
@@ -103,6 +131,12 @@ def test_interpreter_agrees_with_numpy_at_length():
 @pytest.mark.gpu
 def test_compiled_kernels_agree():
     done = run("differential.py", "--count", 60, "--device", "cuda:0", "--workers", 2)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.slow
+def test_other_orders_agree_at_length():
+    done = run("differential.py", "--count", 2000, "--first", 20_000, "--workers", 2, "--orders")
     assert done.returncode == 0, done.stdout[-3000:]
 
 

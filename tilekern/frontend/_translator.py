@@ -144,7 +144,7 @@ class Translator:
             try:
                 value = dtype.rounded(float(number))
             except OverflowError:
-                raise self.wrong_value(f"{number} is too large for {dtype.name}") from None
+                raise self.wrong_value(f"{_shown(number)} is too large for {dtype.name}") from None
         elif dtype is bool_:
             value = bool(number)
         elif isinstance(number, float):
@@ -155,7 +155,7 @@ class Translator:
             value = int(number)
         if type(value) is int and not dtype.holds(value):
             raise self.wrong_value(
-                f"{value} does not fit {dtype.name}, which holds {dtype.lowest} to {dtype.highest}"
+                f"{_shown(value)} does not fit {dtype.name}, which holds {dtype.lowest} to {dtype.highest}"
             )
         return value
 
@@ -218,3 +218,10 @@ class Translator:
         if not -rank <= axis < rank:
             raise self.wrong_value(f"{what} is {axis}, but there are {rank} axes")
         return axis % rank
+
+
+def _shown(number: int | float) -> str:
+    """A number in a message; Python refuses to print very long ones."""
+    if isinstance(number, int) and number.bit_length() > 128:
+        return f"an int of {number.bit_length()} bits"
+    return str(number)

@@ -32,6 +32,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..errors import KernelOptionError
+
 if TYPE_CHECKING:
     from ._disk_cache_info import CacheEntry, CacheInfo, Json
 
@@ -73,7 +75,7 @@ class DiskCache:
         max_bytes: size it is kept under. If not given, `TILEKERN_CACHE_SIZE` says ("500M", "2GiB",
             "1000000"), and without that it is 2 GiB.
     Raises:
-        ValueError: a size that is no size.
+        KernelOptionError: `TILEKERN_CACHE_SIZE` is no size. ValueError: nor is `max_bytes`.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, max_bytes: int | None = None) -> None:
@@ -258,7 +260,7 @@ def _size_from_environment() -> int:
         return DEFAULT_MAX_BYTES
     match = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:I?B)?", text.upper())
     if match is None:
-        raise ValueError(
+        raise KernelOptionError(
             f"{CACHE_SIZE_VARIABLE} is {text!r}; write a number of bytes, or one with K, M, G or T, such as 2G"
         )
     return int(match[1]) << (10 * " KMGT".index(match[2] or " "))

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..errors import KernelOptionError
 from ._process import Finished, run_tool
 from ._remarks import Place, Remark, parse_places, parse_remarks
 from ._toolchain import Toolchain, find_toolchain
@@ -215,7 +216,7 @@ def _limit(timeout_s: float | None) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise ValueError(f"{TIMEOUT_VARIABLE} is {text!r}; write a number of seconds above 0, such as 120")
+        raise KernelOptionError(f"{TIMEOUT_VARIABLE} is {text!r}; write a number of seconds above 0, such as 120")
     return seconds
 
 

@@ -1,7 +1,8 @@
 """The log of a search: one line of JSON per configuration, so that a search that was stopped goes on.
 
 The first line says what was searched: a digest of the space, the device, and the caller's own words for the
-problem. A log of another search is refused. A last line that was cut short is ignored.
+problem, by which searches are told apart, and the axes, so that an error can say how they differ. A log of another
+search is refused. A last line that was cut short is ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import TilekernError
-from ._space import config_key
+from ._space import Space, config_key
 from ._trial import Trial
 
 __all__ = ["TrialLog", "TuneLogError", "value_from_json"]
@@ -31,11 +32,17 @@ class TrialLog:
         trials: what is in it, by configuration.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None, about: Mapping[str, str]) -> None:
-        """`about` tells searches apart."""
+    def __init__(self, path: str | os.PathLike[str] | None, space: Space, device: str, problem: str) -> None:
         self.trials: dict[str, Trial] = {}
         self._path = None if path is None else Path(path)
-        self._about = {"format": _FORMAT, **about}
+        self._about: dict[str, object] = {
+            "format": _FORMAT,
+            "space": space.digest,
+            "device": device,
+            "problem": problem,
+            "axes": space.as_json(),
+            "combinations": len(space),
+        }
         if self._path is None:
             return
         if self._path.exists() and self._path.stat().st_size:
@@ -68,15 +75,37 @@ class TrialLog:
             found = [self._trial(line) for line in lines[1:]]
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise TuneLogError(f"{path} is no log of a search, or damaged: {error}; remove it") from None
-        if about != self._about:
-            differ = sorted(k for k in {*about, *self._about} if about.get(k) != self._about.get(k))
-            what = ", ".join(f"{k} ({about.get(k)}, here {self._about.get(k)})" for k in differ)
+        differences = self._differences(about)
+        if differences:
             raise TuneLogError(
-                f"{path} is the log of another search: they differ in {what}; use another file"
+                f"{path} is the log of another search: they differ in {', '.join(differences)}; use another file"
             )
         if len(whole) < len(text):
             path.write_text(whole, encoding="utf-8")
         self.trials = {config_key(trial.config): trial for trial in found}
+
+    def _differences(self, about: Mapping[str, object]) -> list[str]:
+        """What another search is told apart by, as it is there and here."""
+        own = self._about
+        found = [
+            f"{name} ({about.get(name)}, here {own[name]})"
+            for name in ("format", "device", "problem")
+            if about.get(name) != own[name]
+        ]
+        if about.get("space") == own["space"]:
+            return found
+        there, here = about.get("axes"), own["axes"]
+        if not isinstance(there, dict) or not isinstance(here, dict):
+            return [*found, "the space"]
+        axes = [
+            f"axis {k} ({_said(there, k)}, here {_said(here, k)})"
+            for k in {**there, **here}
+            if there.get(k) != here.get(k)
+        ]
+        if not axes:
+            what = f"{about.get('combinations')}, here {own['combinations']}"
+            axes = [f"the order of the axes, or which combinations `where` allows ({what})"]
+        return [*found, *axes]
 
     def _trial(self, line: Mapping[str, object]) -> Trial:
         config = line["config"]
@@ -85,6 +114,12 @@ class TrialLog:
         values = {name: value_from_json(value) for name, value in config.items()}
         # the fields are this package's own words
         return Trial(values, line["status"], line.get("ms"), line.get("error", ""))  # type: ignore[arg-type]
+
+
+def _said(axes: Mapping[str, object], name: str) -> str:
+    """The values of an axis, as they are written in Python."""
+    values = axes.get(name)
+    return str([value_from_json(v) for v in values]) if isinstance(values, list) else "none"
 
 
 def value_from_json(value: object) -> object:

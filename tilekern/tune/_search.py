@@ -86,8 +86,7 @@ def search(
     configs = configs[:limit]
     if not configs:
         raise ValueError(f"{space} has no allowed combination")
-    about = {"space": space.digest, "device": target.name, "problem": problem}
-    kept = TrialLog(log, about)
+    kept = TrialLog(log, space, target.name, problem)
     with _runner(make, verify, target, options, timeout_s) as runner:
         trials = _try_all(configs, kept, runner, prune, give_up_ratio, budget_s, progress)
         measured = sorted([t for t in trials if t.status == "ok"], key=lambda t: t.ms or 0.0)

@@ -62,6 +62,10 @@ class Space:
         configs = [config_key(config) for config in self]
         return hashlib.sha256("\n".join([json.dumps(list(self.axes)), *configs]).encode()).hexdigest()
 
+    def as_json(self) -> dict[str, list[object]]:
+        """The axes, to be written down."""
+        return {name: [_as_json(value) for value in values] for name, values in self.axes.items()}
+
     def __repr__(self) -> str:
         return f"Space({', '.join(f'{name}={list(values)}' for name, values in self.axes.items())})"
 

@@ -100,6 +100,19 @@ def test_fill_pattern_refuses_what_does_not_fit(value, name):
         fill_pattern(value, as_dtype(name))
 
 
+@pytest.mark.parametrize(
+    ("make", "name", "message"),
+    [
+        (lambda: 2**2000, "float32", r"an int of 2001 bits does not fit float32: .* float\('inf'\)"),
+        (lambda: -(2**2000), "bfloat16", "an int of 2001 bits does not fit bfloat16"),
+        (lambda: 2**20000, "int64", r"an int of 20001 bits does not fit int64 \(-9223372036854775808"),
+    ],
+)
+def test_fill_pattern_names_numbers_too_long_to_print(make, name, message):
+    with pytest.raises(OverflowError, match=message):
+        fill_pattern(make(), as_dtype(name))
+
+
 @pytest.mark.parametrize("value", ["1", None, [1], np.array([1, 2]), 1j], ids=repr)
 def test_fill_pattern_refuses_what_is_no_number(value):
     with pytest.raises(TypeError, match="expected a number for float32"):

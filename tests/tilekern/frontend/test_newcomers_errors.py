@@ -248,6 +248,24 @@ def type_by_a_class(out, x):
     tk.zeros((4, 8), float)  # error
 
 
+@told("an int of 2001 bits is too large for float32", "tk.full((4, 8), 2**2000, tk.float32)")
+def large_number(out, x):
+    out.store(tk.full((4, 8), 2**2000, tk.float32))  # error
+
+
+@told("an int of 20001 bits does not fit int32", "tk.full((4, 8), 2**20000, tk.int32)")
+def larger_number(out, x):
+    out.store(tk.full((4, 8), 2**20000, tk.int32))  # error
+
+
+@told(
+    "@ multiplies in one type, got int8 and uint8, and a cast would change values; tk.mma(x, y, acc) takes them",
+    "tk.zeros((8, 8), tk.int8) @ tk.zeros((8, 8), tk.uint8)",
+)
+def product_of_two_signs(out, x):
+    tk.zeros((8, 8), tk.int8) @ tk.zeros((8, 8), tk.uint8)  # error
+
+
 @told("every side of a tile is a power of two", "tk.arange(6, dtype=tk.int32)")
 def six_elements(out, x):
     tk.arange(6, dtype=tk.int32)  # error

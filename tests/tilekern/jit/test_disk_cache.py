@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tilekern.errors import KernelOptionError
 from tilekern.jit._disk_cache import (
     CACHE_DIR_VARIABLE,
     CACHE_SIZE_VARIABLE,
@@ -321,7 +322,7 @@ def test_environment_gives_the_size(text: str, size: int, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("text", ["much", "-1", "1.5G", "5 apples"])
 def test_sizes_that_are_none_are_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_SIZE_VARIABLE, text)
-    with pytest.raises(ValueError, match=r"TILEKERN_CACHE_SIZE is .* such as 2G"):
+    with pytest.raises(KernelOptionError, match=rf"TILEKERN_CACHE_SIZE is '{text}'; .* such as 2G"):
         DiskCache("unused")
 
 

@@ -134,10 +134,18 @@ def test_log_resumes(host, tmp_path):
 def test_log_of_another_search_is_refused(host, tmp_path):
     log = tmp_path / "add.jsonl"
     quick(Space(tile=[256]), log=log, problem="add")
-    with pytest.raises(TuneLogError, match=r"another search: they differ in space"):
+    with pytest.raises(TuneLogError, match=r"another search: they differ in axis tile \(\[256\], here \["):
         quick(TILES, log=log, problem="add")
+    with pytest.raises(
+        TuneLogError, match=r"axis tile \(\[256\], here none\), axis side \(none, here \[\(1, 2\)\]\)"
+    ):
+        quick(Space(side=[(1, 2)]), log=log, problem="add")
     with pytest.raises(TuneLogError, match=r"differ in problem \(add, here mul\)"):
         quick(Space(tile=[256]), log=log, problem="mul")
+    some = tmp_path / "some.jsonl"
+    quick(Space(tile=[256, 512], where=lambda c: c["tile"] < 300), log=some, problem="add")
+    with pytest.raises(TuneLogError, match=r"which combinations `where` allows \(1, here 2\)"):
+        quick(Space(tile=[256, 512]), log=some, problem="add")
     log.write_text("not a log\n")
     with pytest.raises(TuneLogError, match="no log of a search"):
         quick(Space(tile=[256]), log=log, problem="add")

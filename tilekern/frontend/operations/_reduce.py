@@ -318,6 +318,11 @@ def matmul(t: Translator, x: object, y: object) -> object:
     a, b = tile_type(lhs), tile_type(rhs)
     if not 1 <= a.rank <= 3 or not 1 <= b.rank <= 3:
         raise t.wrong_type(f"@ takes tiles of rank 1 to 3, got {describe(lhs)} and {describe(rhs)}")
+    if {a.number, b.number} == {int8, uint8}:
+        raise t.wrong_type(
+            f"@ multiplies in one type, got {a.number.name} and {b.number.name}, and a cast would change values; "
+            "tk.mma(x, y, acc) takes them as they are, with acc such as tk.zeros((M, N), tk.int32)"
+        )
     dtype = common_dtype(t, a.number, b.number)
     allowed = MMA_TYPES.get(dtype)
     if allowed is None:
