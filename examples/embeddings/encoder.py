@@ -184,9 +184,12 @@ class Encoder:
         for ids in sentences:
             if not 1 <= ids.size <= self.lengths[-1]:
                 raise ValueError(f"a sentence has 1 to {self.lengths[-1]} tokens, got {ids.size}")
-            if ids.min() < 0 or ids.max() >= self.config.vocabulary:
+        if sentences:
+            all_ids = np.concatenate(sentences)
+            least, largest = all_ids.min(), all_ids.max()
+            if least < 0 or largest >= self.config.vocabulary:
                 raise ValueError(
-                    f"tokens are 0 to {self.config.vocabulary - 1}, got {ids.min()} to {ids.max()}; "
+                    f"tokens are 0 to {self.config.vocabulary - 1}, got {least} to {largest}; "
                     "is the tokenizer that of the model?"
                 )
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 import cuda_async as ca
 
@@ -27,11 +28,8 @@ if TYPE_CHECKING:
 
     from encoder import Encoder
     from model_file import Tokenizer, Tokens
-    from numpy.typing import NDArray
 
 __all__ = ["Embedder", "Statistics"]
-
-Waiter = asyncio.Future[np.ndarray[Any, np.dtype[np.float32]]]
 
 LONG_TEXT = 20_000
 """Characters; more of them are made tokens of on another thread, for that takes some milliseconds."""
@@ -52,16 +50,39 @@ class Statistics:
     places: int = 0
 
 
+class Request:
+    """Sentences that one task gave together.
+
+    Attributes:
+        found: their embeddings, as they come in. left: how many are still to come. done: set when none is.
+    """
+
+    __slots__ = ("done", "found", "left")
+
+    def __init__(self, count: int, hidden: int) -> None:
+        self.found = np.empty((count, hidden), np.float32)
+        self.left = count
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Sentence(NamedTuple):
+    """One of a request: its tokens, and its row in what is found."""
+
+    ids: NDArray[np.int32]
+    request: Request
+    row: int
+
+
 @dataclass
 class Line:
     """One bucket of tokens.
 
     Attributes:
-        waiting: sentences that no batch has taken, with what their tasks wait for. begun: batches that are not over.
-            idle: those of them that have not taken their sentences yet.
+        waiting: sentences that no batch has taken. begun: batches that are not over. idle: those of them that have not
+            taken their sentences yet.
     """
 
-    waiting: deque[tuple[NDArray[np.int32], Waiter]] = field(default_factory=deque)
+    waiting: deque[Sentence] = field(default_factory=deque)
     begun: int = 0
     idle: int = 0
 
@@ -79,10 +100,11 @@ class Embedder:
         self.encoder = encoder
         self.tokenizer = tokenizer
         self._ahead = ahead
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, Line] = defaultdict(Line)
         self._batches: set[asyncio.Task[None]] = set()
         self._statistics = Statistics()
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._context = contextvars.copy_context()
 
     async def embed(self, sentences: Sequence[str], *, truncate: bool = True) -> NDArray[np.float32]:
@@ -92,7 +114,7 @@ class Embedder:
             truncate: cut longer sentences off at the tokenizer's limit.
         Raises:
             TypeError, ValueError: what `Tokenizer.encode` refuses; nothing is embedded then.
-            ClosedError: the service is closed.
+            ClosedError: the service is closed. SchedulingError: it was used on another loop.
         """
         return await self.embed_tokens(await self.tokens(sentences, truncate=truncate))
 
@@ -106,23 +128,26 @@ class Embedder:
         """As `embed`, of sentences that are tokens already."""
         if self._closed:
             raise ca.ClosedError("this service is closed; make a new one")
-        if not tokens:
-            return np.zeros((0, self.encoder.config.hidden), np.float32)
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if loop is not self._loop:
+            raise ca.SchedulingError("this service belongs to another event loop; make one for each")
         self.encoder.check([t.ids for t in tokens])
-        return np.stack(await asyncio.gather(*[self._join(t.ids) for t in tokens]))
+        request = Request(len(tokens), self.encoder.config.hidden)
+        if tokens:
+            lines = set()
+            for row, sentence in enumerate(tokens):
+                _, length = self.encoder.bucket(1, sentence.ids.size)
+                self._lines[length].waiting.append(Sentence(sentence.ids, request, row))
+                lines.add(length)
+            for length in lines:
+                self._serve(self._lines[length])
+            await request.done
+        return request.found
 
     def statistics(self) -> Statistics:
         """What was done so far, as a snapshot."""
         return replace(self._statistics)
-
-    def _join(self, ids: NDArray[np.int32]) -> Waiter:
-        """Put a sentence into its line."""
-        _, length = self.encoder.bucket(1, ids.size)
-        line = self._lines.setdefault(length, Line())
-        waiter: Waiter = asyncio.get_running_loop().create_future()
-        line.waiting.append((ids, waiter))
-        self._serve(line)
-        return waiter
 
     def _serve(self, line: Line) -> None:
         """Begin batches, as many as there is room for, and as those that are idle do not take what waits."""
@@ -135,31 +160,33 @@ class Embedder:
             task.add_done_callback(self._batches.discard)
 
     async def _batch(self, line: Line) -> None:
-        """Take sentences from the line, compute them, and tell those who wait."""
+        """Take sentences from the line, compute them, and hand them to their requests."""
         line.idle -= 1
-        taken: list[tuple[NDArray[np.int32], Waiter]] = []
+        taken: list[Sentence] = []
         while line.waiting and len(taken) < self.encoder.batches[-1]:
             sentence = line.waiting.popleft()
-            if not sentence[1].done():  # cancelled
+            if not sentence.request.done.done():  # cancelled, or failed by another batch
                 taken.append(sentence)
         try:
             if taken:
-                rows = await self._compute([ids for ids, _ in taken])
-                for (_, waiter), row in zip(taken, rows):
-                    if not waiter.done():
-                        waiter.set_result(row)
+                found = await self._compute([sentence.ids for sentence in taken])
+                for (_, request, row), embedding in zip(taken, found):
+                    request.found[row] = embedding
+                    request.left -= 1
+                    if not request.left and not request.done.done():
+                        request.done.set_result(None)
         except asyncio.CancelledError:  # the loop is ending
             self._closed = True
             for other in self._lines.values():
                 taken += other.waiting
                 other.waiting.clear()
-            for _, waiter in taken:
-                waiter.cancel()
+            for sentence in taken:
+                sentence.request.done.cancel()
             raise
         except Exception as error:
-            for _, waiter in taken:
-                if not waiter.done():
-                    waiter.set_exception(error)
+            for sentence in taken:
+                if not sentence.request.done.done():
+                    sentence.request.done.set_exception(error)
         finally:
             line.begun -= 1
             self._serve(line)

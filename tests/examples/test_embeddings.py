@@ -426,6 +426,14 @@ def test_bad_sentences_are_refused(example, small, sentences, kind, message):
         asyncio.run(service.embed(sentences, truncate=False))
 
 
+def test_a_service_belongs_to_one_loop(example, small, host):
+    tokens = as_tokens(example, sentences_of(3))
+    service = asyncio.run(service_of(example, small))
+    assert asyncio.run(service.embed_tokens(tokens)).shape == (1, 72)
+    with pytest.raises(ca.SchedulingError, match="this service belongs to another event loop"):
+        asyncio.run(service.embed_tokens(tokens))
+
+
 def test_a_service_runs_at_least_one_batch(example):
     with pytest.raises(ValueError, match="ahead is 0"):
         example.service.Embedder(None, None, ahead=0)
