@@ -75,16 +75,17 @@ class TorchBatch:
     def __init__(self, model: TorchBert, bucket: tuple[int, int]) -> None:
         self.model = model
         self.bucket = bucket
-        self.ids = torch.zeros(bucket, dtype=torch.int64, device=model.device)
-        self.lengths = torch.ones(bucket[0], dtype=torch.int64, device=model.device)
-        self.out: torch.Tensor | None = None
+        count, tokens = bucket
+        self.batch = torch.ones(count * (tokens + 1), dtype=torch.int32, device=model.device)
+        self.ids, self.lengths = self.batch[:-count].view(bucket), self.batch[-count:]
+        self.staging = torch.zeros(
+            self.batch.shape, dtype=torch.int32, pin_memory=self.batch.device.type == "cuda"
+        )
 
     def set_inputs(self, packed: np.ndarray[Any, Any]) -> None:
-        """Upload a batch as `Encoder.pack` makes it."""
-        count = self.bucket[0]
-        both = torch.from_numpy(packed.astype(np.int64))
-        self.lengths.copy_(both[:count])
-        self.ids.copy_(both[count:].view(self.bucket))
+        """Upload a batch as `Encoder.pack` makes it, when what was uploaded before is over."""
+        self.staging.copy_(torch.from_numpy(packed))
+        self.batch.copy_(self.staging, non_blocking=True)
 
     def eager(self) -> torch.Tensor:
         """Enqueue it, operation by operation."""
@@ -97,7 +98,10 @@ class TorchBatch:
         Args:
             compiled: by `torch.compile` first.
         """
-        encode = torch.compile(self.model.encode, dynamic=False) if compiled else self.model.encode
+        encode = self.model.encode
+        if compiled:
+            torch.compiler.reset()  # else the ninth size is not compiled any more
+            encode = torch.compile(encode, dynamic=False)
         stream = torch.cuda.Stream()
         with torch.no_grad(), torch.cuda.stream(stream):
             for _ in range(3):

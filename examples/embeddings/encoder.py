@@ -4,7 +4,7 @@ Sentences are padded to a bucket of tokens, and batches to a bucket of sentences
 What padding adds is seen by nothing: attention looks at the keys of a sentence's own tokens, the mean is taken over
 those, and the rows of no sentence are thrown away.
 
-A batch reaches the device as one array, lengths first and tokens behind them: one copy, one launch. All matrices are
+A batch reaches the device as one array, tokens first and lengths behind them: one copy, one launch. All matrices are
 views of one allocation, what stays float32 of another, for a launch orders the memory that a graph uses by allocation.
 """
 
@@ -194,7 +194,7 @@ class Encoder:
                 )
 
     def pack(self, sentences: Sequence[np.ndarray[Any, Any]]) -> tuple[tuple[int, int], np.ndarray[Any, Any]]:
-        """The bucket of a batch, and the batch as a graph takes it: int32 (sentences * (1 + tokens),).
+        """The bucket of a batch, and the batch as a graph takes it: int32 (sentences * (tokens + 1),).
 
         Args:
             sentences: the tokens of each, integers (tokens,), which `check` has let pass.
@@ -202,17 +202,17 @@ class Encoder:
             ValueError: no sentence, or too many.
         """
         count, tokens = self.bucket(len(sentences), max((ids.size for ids in sentences), default=1))
-        batch = np.zeros(count * (1 + tokens), np.int32)
-        rows = batch[count:].reshape(count, tokens)
+        batch = np.zeros(count * (tokens + 1), np.int32)
+        rows, lengths = batch[:-count].reshape(count, tokens), batch[-count:]
         for number, ids in enumerate(sentences):
-            batch[number] = ids.size
+            lengths[number] = ids.size
             rows[number, : ids.size] = ids
         return (count, tokens), batch
 
     def encode(self, bucket: tuple[int, int], batch: ca.Tensor) -> ca.DeviceOp[ca.Tensor]:
         """Embeddings of a packed batch: float32 (sentences, hidden), of length 1; zeros behind the last sentence."""
         count, tokens = bucket
-        lengths, ids = batch[:count], batch[count:].reshape(count, tokens)
+        ids, lengths = batch[: count * tokens].reshape(count, tokens), batch[count * tokens :]
         c = self.config
         columns = power_of_two(c.hidden)
         # the interpreter wants few, large tiles
@@ -232,7 +232,7 @@ class Encoder:
         return x.then(mean)
 
     def _input_and_encode(self, bucket: tuple[int, int]) -> ca.DeviceOp[ca.Tensor]:
-        size = bucket[0] * (1 + bucket[1])
+        size = bucket[0] * (bucket[1] + 1)
         return ca.graph_input("batch", (size,), ca.int32).then(partial(self.encode, bucket))
 
     def _layer(

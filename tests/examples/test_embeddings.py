@@ -219,7 +219,7 @@ def test_batches_are_padded_to_buckets(example, small, host):
     assert [encoder.bucket(1, n)[1] for n in (1, 8, 9, 20, 21, 40)] == [8, 8, 20, 20, 40, 40]
     bucket, batch = encoder.pack([np.array([4, 5]), np.array([6])])
     assert bucket == (3, 8)
-    assert batch.tolist() == [2, 1, 0, 4, 5, *[0] * 6, 6, *[0] * 7, *[0] * 8]
+    assert batch.tolist() == [4, 5, *[0] * 6, 6, *[0] * 7, *[0] * 8, 2, 1, 0]
     for count, tokens in ((0, 1), (9, 1), (1, 0), (1, 41)):
         with pytest.raises(ValueError, match=r"a batch has 1 to 8 sentences of 1 to 40 tokens, got"):
             encoder.bucket(count, tokens)
