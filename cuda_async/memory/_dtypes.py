@@ -145,11 +145,12 @@ def _pattern(value: object, dtype: DType) -> bytes:
     if not isinstance(value, (bool, int, float, np.generic)):
         raise TypeError(f"expected a number for {dtype.name}, got {type(value).__name__}")
     if isinstance(value, int) and value.bit_length() > 64:  # NumPy has no integer so long
+        number: int = value
         try:
-            value = float(value)
+            value = float(number)
         except OverflowError:
             raise OverflowError(
-                f"{_shown(value)} does not fit {dtype.name}: no float is so large; give float('inf') for infinity"
+                f"{_shown(number)} does not fit {dtype.name}: no float is so large; give float('inf') for infinity"
             ) from None
     with np.errstate(over="ignore"):
         return np.asarray(value).astype(dtype).tobytes()

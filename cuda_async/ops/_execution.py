@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..errors import DeviceLostError, ReentrancyError, SchedulingError
 from ..scheduling import (
     Stream,
+    WaitElsewhere,
     WorkerTask,
     checked_open,
     checkpoint,
@@ -36,6 +37,7 @@ from ..scheduling import (
     running_library,
     wait_for_callback,
     wait_for_submission,
+    waiting_elsewhere,
 )
 from ._context import ExecutionContext, context_on
 from ._turns import MAX_ENQUEUEING_S, current_turn
@@ -137,11 +139,21 @@ class _WorkerBlock:
         self._context = contextvars.copy_context()
 
     def begin(self, wake: Callable[[], None]) -> Callable[[], None]:
-        return WorkerTask(self.run_blocking, wake).abandon
+        return WorkerTask(self._run_in_worker, wake).abandon
+
+    def _run_in_worker(self) -> None:
+        with waiting_elsewhere(True):
+            self._run()
 
     def run_blocking(self) -> None:
+        with waiting_elsewhere(False):
+            self._run()
+
+    def _run(self) -> None:
         try:
             self._context.run(self.work)
+        except WaitElsewhere:
+            raise
         except BaseException as error:
             self.error = error
         self.work = _nothing  # it is done once, and holds memory

@@ -27,7 +27,14 @@ from ._sharing import adopt, foreign_calls, wait_for_producer
 from ._stream import Stream
 from ._submission import Submission
 from ._waiting import checkpoint, running_library, wait_for_callback, wait_for_submission
-from ._workers import WorkerTask, block_on, run_in_worker
+from ._workers import (
+    WaitElsewhere,
+    WorkerTask,
+    block_on,
+    may_wait_elsewhere,
+    run_in_worker,
+    waiting_elsewhere,
+)
 
 __all__ = [
     "Device",
@@ -40,6 +47,7 @@ __all__ = [
     "Stream",
     "StreamPoolRoundRobin",
     "Submission",
+    "WaitElsewhere",
     "WorkerTask",
     "adopt",
     "all_open_devices",
@@ -53,6 +61,7 @@ __all__ = [
     "devices",
     "drain",
     "foreign_calls",
+    "may_wait_elsewhere",
     "order_read",
     "order_uses",
     "order_write",
@@ -64,4 +73,5 @@ __all__ = [
     "wait_for_callback",
     "wait_for_producer",
     "wait_for_submission",
+    "waiting_elsewhere",
 ]

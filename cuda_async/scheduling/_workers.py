@@ -2,6 +2,10 @@
 
 Daemon threads, started when there is more to do than idle ones: a slow compiler cannot hold up the
 interpreter's exit, which is why this is not a `ThreadPoolExecutor`.
+
+There are few of them, so work that can only wait for what another one does gives its thread back: it raises
+`WaitElsewhere`, and is begun again when that is over. Where a thread is lent for the whole of a call, as in
+`sync()`, it waits: `may_wait_elsewhere()` tells.
 """
 
 from __future__ import annotations
@@ -9,15 +13,24 @@ from __future__ import annotations
 import _thread
 import os
 import threading
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from ..driver._inline import current_runner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["WorkerTask", "abandoned_tasks", "block_on", "run_in_worker"]
+__all__ = [
+    "WaitElsewhere",
+    "WorkerTask",
+    "abandoned_tasks",
+    "block_on",
+    "may_wait_elsewhere",
+    "run_in_worker",
+    "waiting_elsewhere",
+]
 
 MAX_WORKERS = 8
 
@@ -90,6 +103,39 @@ def block_on(done: threading.Event) -> None:
         runner.wait_until(done.is_set)
 
 
+class WaitElsewhere(BaseException):
+    """The work cannot go on yet, and shall be begun again once `subscribe` has called what it is given.
+
+    No `Exception`: nothing between the work and its thread is to take it for a failure.
+    """
+
+    def __init__(self, subscribe: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__()
+        self.subscribe = subscribe
+
+
+class _Allowed(threading.local):
+    value = False
+
+
+_allowed = _Allowed()
+
+
+def may_wait_elsewhere() -> bool:
+    """True where `WaitElsewhere` may be raised."""
+    return _allowed.value
+
+
+@contextmanager
+def waiting_elsewhere(allowed: bool) -> Iterator[None]:
+    """Whether what runs inside, on this thread, may raise `WaitElsewhere`."""
+    before, _allowed.value = _allowed.value, allowed
+    try:
+        yield
+    finally:
+        _allowed.value = before
+
+
 class WorkerTask:
     """A call on a worker thread, started here; `finished` is called after it, on that thread. It must not raise.
 
@@ -109,17 +155,22 @@ class WorkerTask:
         work, finished = self._work, self._finished
         assert work is not None
         assert finished is not None
+        over = True
         try:
             work()
+        except WaitElsewhere as waiting:
+            over = False
+            waiting.subscribe(lambda: run_in_worker(self._run))
         finally:
-            self._work = self._finished = None
-            del work  # and what it holds, before anybody hears of it
-            with _abandoned_lock:
-                self._done = True
-                _abandoned.discard(self)
-            finished()
-            for callback in self._callbacks:
-                callback()
+            if over:
+                self._work = self._finished = None
+                del work  # and what it holds, before anybody hears of it
+                with _abandoned_lock:
+                    self._done = True
+                    _abandoned.discard(self)
+                finished()
+                for callback in self._callbacks:
+                    callback()
 
     def abandon(self) -> None:
         """Nobody waits for it any more."""

@@ -71,6 +71,50 @@ def test_tasks_of_two_loops_share_one_compilation(device, gate):
     assert [set(result.tolist()) for result in results] == [{2.0}] * 6
 
 
+def test_waiting_for_a_compilation_holds_no_worker(device, gate):
+    """There are eight workers, and something else to do meanwhile."""
+    kernel, x = fresh(), ca.ones((64,)).sync()
+
+    class Prepared(ca.DeviceOp):
+        def prepare(self, ctx):
+            gate.opened.set()
+
+        def execute(self, ctx):
+            return 7
+
+    async def main():
+        tasks = [asyncio.ensure_future(launch(kernel, x)) for _ in range(64)]
+        await asyncio.to_thread(gate.entered.wait, 30)
+        assert await asyncio.wait_for(Prepared(), 30) == 7
+        return await asyncio.gather(*tasks)
+
+    assert [set(result.tolist()) for result in asyncio.run(main())] == [{2.0}] * 64
+    assert len(gate.threads) == 1
+
+
+def test_who_waits_without_a_loop_waits_on_its_thread(host, gate):
+    """Also in what runs on a worker: nothing of it is begun twice."""
+    kernel, x = fresh(), ca.ones((64,)).sync()
+    begun = []
+
+    class Nested(ca.DeviceOp):
+        def prepare(self, ctx):
+            begun.append(1)
+            if len(begun) == 2:
+                gate.opened.set()
+            self.found = launch(kernel, x).sync()
+
+        def execute(self, ctx):
+            return self.found
+
+    async def main():
+        return await asyncio.gather(ca.value(0).then(lambda _: Nested()), Nested())
+
+    assert [set(result.tolist()) for result in asyncio.run(main())] == [{2.0}] * 2
+    assert len(begun) == 2
+    assert len(gate.threads) == 1
+
+
 @pytest.mark.anyio
 async def test_loop_runs_on_while_a_kernel_compiles(host, gate):
     import anyio
