@@ -6,6 +6,7 @@ runs it in the thread that advances the device: see `host/_seeded.py`. The layer
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -27,10 +28,21 @@ class InlineRunner(Protocol):
 
 
 _runner: InlineRunner | None = None
+_asked = False
 
 
 def current_runner() -> InlineRunner | None:
-    """Who runs slow host work; None for worker threads."""
+    """Who runs slow host work; None for worker threads.
+
+    Opening the first device is slow work already, so the first call asks the environment.
+    """
+    global _asked
+    if not _asked:
+        _asked = True
+        if os.environ.get("CUDA_ASYNC_HOST_SEED", "").strip():
+            from .host._seeded import process_engine
+
+            process_engine()
     return _runner
 
 

@@ -102,6 +102,12 @@ class PinnedPool:
         for _, address in released:
             self._driver.pinned_free(address)
 
+    def is_unused(self) -> bool:
+        """Whether every block has come back."""
+        with self._lock:
+            self._collect()
+            return self.reserved_bytes == sum(capacity * len(found) for capacity, found in self._free.items())
+
     def _collect(self) -> None:
         returned = self._returned
         while returned:

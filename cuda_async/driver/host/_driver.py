@@ -146,6 +146,7 @@ class HostDriver(SteppedControls):
         with contextlib.suppress(Exception):
             for module in list(self._modules.values()):
                 module.unload()
+        self.memory.retire()
         for table in (self._streams, self._events, self._modules, self._functions, self._graphs):
             table.clear()
 
@@ -330,6 +331,10 @@ class HostDriver(SteppedControls):
             ) from error
         self._pinned[address] = size_bytes
         return address
+
+    def pinned_ranges(self) -> list[tuple[int, int]]:
+        """(address, size) of the pinned memory that is there, in the order in which it was allocated."""
+        return list(self._pinned.items())
 
     def pinned_free(self, address: int) -> None:
         self._check()

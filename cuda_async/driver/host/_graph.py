@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ._work import LaunchEntry
 
-__all__ = ["GraphEntry", "HostGraph"]
+__all__ = ["ConditionalEntry", "GraphEntry", "HostGraph"]
 
 
 class HostGraph:
@@ -105,14 +105,14 @@ class HostGraph:
 class GraphEntry(Entry):
     """One launch of a graph."""
 
-    __slots__ = ("_entries", "kernel")
+    __slots__ = ("entries", "kernel")
 
     def __init__(self, entries: tuple[Entry, ...]) -> None:
-        self._entries = entries
+        self.entries = entries
         self.kernel = ""
 
     def start(self) -> Iterator[None]:
-        return self._run(self._entries)
+        return self._run(self.entries)
 
     def _run(self, entries: tuple[Entry, ...]) -> Iterator[None]:
         for entry in entries:

@@ -393,6 +393,14 @@ class HostMemory:
         if poison:
             block.bytes.fill(0xDD)
 
+    def retire(self) -> None:
+        """No work will look for memory of this device any more. What somebody refers to stays."""
+        _arenas.discard(self)
+
+    def block_of(self, address: int) -> Block | None:
+        """The live memory that `address` lies in, the device's, foreign or pinned."""
+        return self._blocks.find(address) or _pinned.find(address)
+
     def contains(self, address: int) -> bool:
         """Whether `address` is in the arena, live or not."""
         return self.base <= address < self._end

@@ -18,7 +18,10 @@ from ...errors import SchedulingError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ._driver import HostDriver
+    from ._entries import Entry
     from ._queue import Queue
+    from ._seeded import SeededEngine
 
 __all__ = [
     "CALLBACK",
@@ -89,10 +92,12 @@ class DrawnOrder:
 
     Attributes:
         trace: what was decided so far: actors, and -1 - n where the n-th of several blocks was picked.
-        watches: whether `passed` wants to hear of every action, decided upon or not.
+        engine: the one it decides for, set by that.
+        watches: whether `enqueued` and `passed` want to hear of everything, decided upon or not.
         picks_blocks: whether launches ask which of their blocks goes next; without it they run in order.
     """
 
+    engine: SeededEngine
     watches = False
     picks_blocks = True
 
@@ -128,8 +133,14 @@ class DrawnOrder:
         actor = self.choose([FIRST_QUEUE + queue.number for queue in ready])
         return next(queue for queue in ready if FIRST_QUEUE + queue.number == actor)
 
+    def begin(self, driver: HostDriver) -> None:
+        """A run begins, on this device alone; not told on devices that serve more than one."""
+
     def passed(self, actor: int, subject: object) -> None:
-        """`actor` acts now: a queue with its first entry, or the host with what it asks of the driver next."""
+        """`actor` acts now: a queue with its first entry, or the program with what its call is about."""
+
+    def enqueued(self, entry: Entry) -> None:
+        """The program is about to enqueue this."""
 
 
 class SeededOrder(DrawnOrder):

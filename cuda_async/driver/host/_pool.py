@@ -240,6 +240,14 @@ class Pool:
             excess -= size
         return ranges
 
+    def allocation_at(self, address: int) -> tuple[int, int] | None:
+        """[start, end) of what is given out now and holds `address`."""
+        with self._lock:
+            for start, size in self._used_at.items():
+                if start <= address < start + size:
+                    return start, start + size
+        return None
+
     def statistics(self) -> PoolStatistics:
         """A snapshot; sizes are rounded up to 256 bytes per allocation."""
         with self._lock:

@@ -53,10 +53,11 @@ class SeededEngine(Engine):
     """An engine that advances where program and device meet, as `order` decides.
 
     Args:
+        order: of this engine alone.
         alone: no other thread uses the device. Then a wait that nothing can end is an error at once.
     Attributes:
         host_acts: what the program's call that is decided upon is about: a record it looks at, the pool, a queue, or
-            None for a call that only enqueues and for a turn of a loop.
+            None for a call that only enqueues, for a wait and for a turn of a loop.
         in_turn: the decision is about a turn of a loop or a wait, not about a call.
     """
 
@@ -64,6 +65,7 @@ class SeededEngine(Engine):
 
     def __init__(self, order: DrawnOrder, *, alone: bool = False) -> None:
         super().__init__(order, threaded=False)
+        order.engine = self
         self.alone = alone
         self.host_acts: object = None
         self.in_turn = False
@@ -77,9 +79,15 @@ class SeededEngine(Engine):
     def block_picker(self) -> Callable[[int], int]:
         return self.order.pick if self.order.picks_blocks else _first
 
+    def queues(self) -> tuple[Queue, ...]:
+        """All that there are."""
+        return tuple(self._queues)
+
     # ---------------------------------------------------------------------------- calls
 
     def enqueue(self, queue: Queue, entry: Entry) -> None:
+        if self.order.watches:
+            self.order.enqueued(entry)
         self._point(None)
         super().enqueue(queue, entry)
 
@@ -187,6 +195,11 @@ class SeededEngine(Engine):
             time.sleep(_LOOK_AGAIN_S)
         return True
 
+    def finish(self) -> None:
+        """Advance until nothing can."""
+        while self.act() is not None:
+            pass
+
     def stuck(self) -> SchedulingError:
         """The error for a wait that nothing can end."""
         blocked = sum(queue.blocked_on is not None for queue in self._queues)
@@ -199,7 +212,7 @@ class SeededEngine(Engine):
     def _wait_until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
         done = self.wait_until(condition, timeout_s)
         if self.order.watches:
-            self.order.passed(HOST, self)
+            self.order.passed(HOST, None)
         return done
 
     # ---------------------------------------------------------------------------- completions and host work
@@ -208,6 +221,7 @@ class SeededEngine(Engine):
         if not self._has_turns():
             while not record.done and self._advance_only():
                 pass
+        self._point(record)
         if not super().notify(record, callback):
             return False
         self._awaited[record] = None

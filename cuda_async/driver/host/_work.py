@@ -7,6 +7,7 @@ lock while it moves a piece.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,14 +105,23 @@ class StridedCopyEntry(Entry):
         self.shape = tuple(shape)
         self.itemsize = itemsize
 
-    def start(self) -> Iterator[None]:
+    def start(self) -> Iterator[None] | None:
         # Only whole elements move, so any type of that size and no alignment will do.
         dtype = _carrier(self.itemsize, (self.dst, self.src, *self.dst_strides, *self.src_strides))
         limit = max(1, min(_PIECE_BYTES // self.itemsize, _PIECE_ELEMENTS))
+        if math.prod(self.shape) <= limit:
+            self._copy(dtype, ...)
+            return None
+        return self._steps(dtype, limit)
+
+    def _steps(self, dtype: np.dtype[Any], limit: int) -> Iterator[None]:
         for index in _pieces(self.shape, limit):
-            source = self._array(self.src, self.src_strides, dtype, "read")
-            np.copyto(self._array(self.dst, self.dst_strides, dtype, "write")[index], source[index])
+            self._copy(dtype, index)
             yield
+
+    def _copy(self, dtype: np.dtype[Any], index: Any) -> None:
+        source = self._array(self.src, self.src_strides, dtype, "read")
+        np.copyto(self._array(self.dst, self.dst_strides, dtype, "write")[index], source[index])
 
     def _array(
         self, address: int, strides: tuple[int, ...], dtype: np.dtype[Any], access: Access
@@ -130,14 +140,21 @@ class FillEntry(Entry):
         self.pattern = np.frombuffer(pattern, f"u{len(pattern)}")
         self.count = count
 
-    def start(self) -> Iterator[None]:
-        item = self.pattern.itemsize
-        size = self.count * item
+    def start(self) -> Iterator[None] | None:
+        size = self.count * self.pattern.itemsize
+        if size <= _PIECE_BYTES:
+            self._fill(0, size)
+            return None
+        return self._steps(size)
+
+    def _steps(self, size: int) -> Iterator[None]:
         for offset in range(0, size, _PIECE_BYTES):
-            piece = min(_PIECE_BYTES, size - offset)
-            window = memory_window(self.memory, self.dst + offset, piece, "write")
-            window.view(self.pattern.dtype)[:] = self.pattern
+            self._fill(offset, min(_PIECE_BYTES, size - offset))
             yield
+
+    def _fill(self, offset: int, size: int) -> None:
+        window = memory_window(self.memory, self.dst + offset, size, "write")
+        window.view(self.pattern.dtype)[:] = self.pattern
 
 
 class ConvertEntry(Entry):
@@ -161,15 +178,23 @@ class ConvertEntry(Entry):
         self.src_dtype = src_dtype
         self.count = count
 
-    def start(self) -> Iterator[None]:
+    def start(self) -> Iterator[None] | None:
+        if self.count <= _PIECE_ELEMENTS:
+            self._convert(0, self.count)
+            return None
+        return self._steps()
+
+    def _steps(self) -> Iterator[None]:
         for first in range(0, self.count, _PIECE_ELEMENTS):
-            shape = (min(_PIECE_ELEMENTS, self.count - first),)
-            src = self.src + first * self.src_dtype.itemsize
-            dst = self.dst + first * self.dst_dtype.itemsize
-            source = memory_array(self.memory, src, self.src_dtype, shape, None, "read")
-            target = memory_array(self.memory, dst, self.dst_dtype, shape, None, "write")
-            target[:] = convert_elements(source, self.dst_dtype)
+            self._convert(first, min(_PIECE_ELEMENTS, self.count - first))
             yield
+
+    def _convert(self, first: int, count: int) -> None:
+        src = self.src + first * self.src_dtype.itemsize
+        dst = self.dst + first * self.dst_dtype.itemsize
+        source = memory_array(self.memory, src, self.src_dtype, (count,), None, "read")
+        target = memory_array(self.memory, dst, self.dst_dtype, (count,), None, "write")
+        target[:] = convert_elements(source, self.dst_dtype)
 
 
 class AllocateEntry(Entry):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import deque
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -181,18 +182,22 @@ class Launch:
     def _picked_steps(self, pick: Callable[[int], int]) -> Iterator[None]:
         """Blocks side by side in the order picked: one more may begin as long as few are under way, or all wait."""
         wanted = _MOST_SIDE_BY_SIDE
-        while self._waves or self._upcoming < self.blocks:
-            may_begin = self._upcoming < self.blocks and len(self._waves) < wanted
-            number = pick(len(self._waves) + may_begin)
-            if number == len(self._waves):
+        upcoming = deque(range(self._upcoming, self.blocks, self._blocks_per_wave))
+        while self._waves or upcoming:
+            running = len(self._waves)
+            number = pick(running + max(0, min(len(upcoming), wanted - running)))
+            if number >= running:
+                self._upcoming = upcoming[number - running]
+                del upcoming[number - running]
                 self._add_wave()
+                number = running
             wave = self._waves[number]
             before = wave.spins
             with np.errstate(all="ignore"):
                 ended = wave.step(math.inf)
             if ended:
                 self._waves.remove(wave)
-            elif wave.spins > before and self._may_add_wave():
+            elif wave.spins > before and running < _MOST_PICKED:
                 wanted += 1
             yield
 

@@ -1,0 +1,85 @@
+"""A process in small: one seeded device that is the only and default one, for one run of a program."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from ..driver._inline import set_runner
+from ..driver.host import HostDriver, SeededEngine
+from ..scheduling import Device, use_device
+from ..scheduling import _device as devices
+from ._loop import ExploringLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ..driver.host import DrawnOrder
+
+__all__ = ["free_pinned", "run_program"]
+
+
+# Any: a program may return what it likes, or a coroutine of it.
+def run_program(program: Callable[[Device], Any], order: DrawnOrder, memory_bytes: int) -> None:
+    """Run `program(device)` once, on a new device and, if it is a coroutine function, a new loop, as `order` decides.
+
+    Then the device finishes what is left. Raises what the program raised, what reached the loop's exception handler, or
+    a failure of the device that nobody was told of.
+    """
+    engine = SeededEngine(order, alone=True)
+    driver = HostDriver(engine=engine, memory_bytes=memory_bytes, poison=True)
+    order.begin(driver)
+    device = Device._make("host", 0, driver)
+    try:
+        with _only(device, engine), use_device(device):
+            try:
+                started = program(device)
+                if inspect.iscoroutine(started):
+                    loop = ExploringLoop(engine)  # type: ignore[abstract]  # it is as much of a loop as is needed
+                    loop.run(started)
+                    loop.raise_problem()
+                del started
+            except BaseException:
+                with contextlib.suppress(Exception):  # the first error counts
+                    engine.finish()
+                raise
+            engine.finish()
+            if device.is_healthy:
+                device.synchronize()
+    finally:
+        driver.close()
+        _left.append((device, driver))
+
+
+_left: list[tuple[Device, HostDriver]] = []
+"""Devices of runs that are over, whose pinned memory may still be in use: arrays do not keep it, only its blocks."""
+
+
+def free_pinned() -> None:
+    """Give back the pinned memory of earlier runs of which no array is left."""
+    kept = []
+    for device, driver in _left:
+        pool = device._pinned
+        if pool is not None and not pool.is_unused():
+            kept.append((device, driver))
+        elif pool is not None:
+            for address in list(driver._pinned):
+                driver.pinned_free_now(address)
+    _left[:] = kept
+
+
+@contextlib.contextmanager
+def _only(device: Device, engine: SeededEngine) -> Iterator[None]:
+    """`device` is the process's only one, and its engine runs what worker threads do."""
+    before, default = dict(devices._registry), devices._default
+    runner = set_runner(engine)
+    devices._registry.clear()
+    devices._registry[str(device)] = devices._default = device
+    try:
+        yield
+    finally:
+        devices._registry.clear()
+        devices._registry.update(before)
+        devices._default = default
+        set_runner(runner)

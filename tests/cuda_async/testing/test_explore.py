@@ -1,0 +1,222 @@
+"""Exploring schedules: what is found, what is counted, what replays."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import numpy as np
+import pytest
+
+import cuda_async as ca
+from cuda_async.errors import MemoryFault
+from cuda_async.testing import explore, format_trace, parse_trace, replay
+
+
+def fills(streams, per_stream, *, same):
+    """A program that fills memory from several streams without ordering them; and what its memory held at the end."""
+    ends = []
+
+    def program(device):
+        driver = device.driver
+        handles = [driver.stream_create() for _ in range(streams)]
+        memory = driver.memory_alloc_async(8 * streams, handles[0])
+        driver.stream_synchronize(handles[0])
+        for i, handle in enumerate(handles):
+            for j in range(per_stream):
+                address = memory if same else memory + 8 * i
+                driver.fill_async(address, bytes([1 + i * per_stream + j] * 8), 1, handle)
+        driver.synchronize()
+        ends.append(driver.memory.view(memory, 1)[0])
+        driver.memory_free_async(memory, handles[0])
+
+    return program, ends
+
+
+@pytest.mark.parametrize(("streams", "per_stream"), [(2, 1), (2, 3), (3, 2)])
+def test_exhaustive_search_counts_orders_of_conflicting_work(streams, per_stream):
+    """The interleavings of equal sequences: a multinomial coefficient."""
+    program, ends = fills(streams, per_stream, same=True)
+    found = explore(program, exhaustive=True)
+    assert found.complete
+    assert found.distinct == math.factorial(streams * per_stream) // math.factorial(per_stream) ** streams
+    assert len(set(ends)) == streams
+
+
+def test_exhaustive_search_does_not_permute_independent_work():
+    program, _ = fills(3, 3, same=False)
+    found = explore(program, exhaustive=True)
+    assert found.complete
+    assert found.distinct == 1
+
+
+def test_seeds_reach_every_order_of_conflicting_work():
+    program, ends = fills(2, 3, same=True)
+    found = explore(program, seeds=400)
+    assert found.runs == 400
+    assert set(ends) == {3, 6}
+    assert found.distinct > 20  # orders, and when the device went on while the program enqueued
+
+
+class Unordered(ca.DeviceOp):
+    """Reads a tensor without telling that it does."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def execute(self, ctx):
+        result = ctx.empty(self.tensor.shape, "float32")
+        address = ctx.write(result)
+        ctx.driver.copy_device_to_device_async(
+            address, self.tensor._address, self.tensor.nbytes, ctx.stream.handle
+        )
+        return result
+
+
+async def reads_too_early(device):
+    first, second = device.create_stream(), device.create_stream()
+    tensor = await ca.zeros(4)
+    filled = ca.fill(tensor, 1.0).start(ca.SingleStream(first))
+    result = await Unordered(tensor).to_host().schedule(ca.SingleStream(second))
+    assert result.tolist() == [1, 1, 1, 1]
+    await filled
+
+
+async def reads_in_time(device):
+    first, second = device.create_stream(), device.create_stream()
+    tensor = await ca.zeros(4)
+    filled = ca.fill(tensor, 1.0).start(ca.SingleStream(first))
+    result = await ca.copy(tensor).to_host().schedule(ca.SingleStream(second))
+    assert result.tolist() == [1, 1, 1, 1]
+    await filled
+
+
+@pytest.mark.parametrize("how", [{"seeds": 100}, {"exhaustive": True, "limit": 2000}], ids=["seeds", "all"])
+def test_missing_wait_is_found_and_replays(how):
+    with pytest.raises(AssertionError) as caught:
+        explore(reads_too_early, **how)
+    (note,) = [note for note in caught.value.__notes__ if note.startswith("in run")]
+    assert "reads_too_early; again: explore(..." in note
+    failure = explore(reads_too_early, **how, raising=False).failure
+    assert isinstance(failure.error, AssertionError)
+    assert format_trace(failure.trace) in note
+    for trace in (failure.trace, format_trace(failure.trace)):
+        with pytest.raises(AssertionError):
+            replay(reads_too_early, trace)
+    if failure.seed is not None:
+        again = explore(reads_too_early, seeds=[failure.seed], raising=False).failure
+        assert again.trace == failure.trace
+        assert f"seed {failure.seed}, run 1: AssertionError" in str(again)
+
+
+def test_no_schedule_of_ordered_work_fails():
+    assert explore(reads_in_time, seeds=100).failure is None
+    found = explore(reads_in_time, exhaustive=True, limit=3000)
+    assert found.complete
+    assert found.distinct > 1
+
+
+def test_replaying_gives_the_same_trace():
+    traces = []
+
+    async def program(device):
+        op = ca.parallel(ca.full(3, 1.0).astype("i4").to_host(), ca.from_host(np.ones(5)).to_host())
+        await asyncio.gather(op, ca.zeros(2).to_host())
+        traces.append(list(device.driver.engine.order.trace))
+
+    explore(program, seeds=[7])
+    assert replay(program, traces[0])[: len(traces[0])] == tuple(traces[0])
+    assert traces[0] == traces[1]
+    assert traces[0]
+
+
+def test_trace_of_another_program_is_refused():
+    failure = explore(reads_too_early, seeds=100, raising=False).failure
+    with pytest.raises(ca.SchedulingError, match="departed from the recorded trace at decision"):
+        replay(fills(2, 1, same=True)[0], [6] * len(failure.trace))
+
+
+def test_program_that_depends_on_more_cannot_be_searched():
+    runs = []
+
+    def program(device):
+        runs.append(1)
+        fills(2, 1 + len(runs) % 2, same=True)[0](device)
+
+    with pytest.raises(ca.SchedulingError, match="depends on more than the schedule"):
+        explore(program, exhaustive=True)
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_lost_wakeup_is_an_error_and_no_hang(blocking):
+    async def waits(device):
+        await ca.zeros(3)
+        await asyncio.get_running_loop().create_future()
+
+    def blocks(device):
+        driver = device.driver
+        stream = driver.stream_create()
+        controls = driver.engine
+        controls.wait_enqueued(driver._streams[stream], 1, None)
+
+    with pytest.raises(ca.SchedulingError, match="waits for something that can never come"):
+        explore(blocks if blocking else waits, seeds=1)
+
+
+def test_time_passes_when_the_schedule_says_so():
+    outcomes = set()
+
+    async def program(device):
+        try:
+            async with asyncio.timeout(3600):
+                await ca.full(8, 2.0).to_host()
+        except TimeoutError:
+            outcomes.add("late")
+        else:
+            outcomes.add("in time")
+
+    explore(program, seeds=60)
+    assert outcomes == {"late", "in time"}
+
+
+def test_threads_of_asyncio_run_as_host_work():
+    async def program(device):
+        assert await asyncio.to_thread(lambda: ca.ones(3).to_host().sync().sum()) == 3
+        await ca.drain()
+
+    explore(program, seeds=30)
+
+
+def test_error_in_a_callback_of_the_loop_comes_out():
+    async def program(device):
+        asyncio.get_running_loop().call_soon(lambda: 1 // 0)
+        await ca.zeros(3)
+
+    with pytest.raises(ZeroDivisionError):
+        explore(program, seeds=1)
+
+
+def test_failure_that_nobody_was_told_of_comes_out():
+    async def program(device):
+        stream = device.create_stream()
+        device.driver.fill_async(8, b"\0", 1, stream.handle)
+        stream._dirty = True
+
+    with pytest.raises(MemoryFault, match="null pointer"):
+        explore(program, seeds=1)
+
+
+def test_device_of_the_process_is_back_afterwards():
+    before = ca.current_device()
+    explore(reads_in_time, seeds=1)
+    assert ca.current_device() is before
+    assert ca.Device("host:0") is ca.Device("host:0")
+
+
+def test_traces_as_text():
+    trace = (0, 0, 1, 2, -1, -3, 3, 4, 5, 5)
+    text = format_trace(trace)
+    assert text == "2h c w b0 b2 t s0 2s1"
+    assert parse_trace(text) == trace
+    with pytest.raises(ValueError, match="'x3' is no part of a trace"):
+        parse_trace("2h x3")
