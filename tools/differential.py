@@ -15,6 +15,7 @@ import argparse
 import importlib.util
 import json
 import multiprocessing
+import multiprocessing.connection
 import os
 import re
 import sys
@@ -23,9 +24,12 @@ import time
 import warnings
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -195,22 +199,95 @@ def check(
     return problems
 
 
-def work(
-    share: tuple[list[int], str | None, str | None, float, bool, int],
-) -> tuple[int, Counter[str], list[str]]:
-    seeds, device, assemble, until, orders, most = share
+class Findings:
+    """What was found so far."""
+
+    def __init__(self) -> None:
+        self.programs = 0
+        self.used: Counter[str] = Counter()
+        self.problems: list[str] = []
+        self.gave_up = 0
+
+    def add(self, seed: int, problems: list[str]) -> None:
+        """A program was looked at."""
+        self.programs += 1
+        self.used.update(draw(seed).used)
+        self.problems += [problem for problem in problems if not problem.startswith(GAVE_UP)]
+        self.gave_up += sum(problem.startswith(GAVE_UP) for problem in problems)
+
+
+def serve(connection: Connection, device: str | None, assemble: str | None, orders: bool) -> None:
+    """Check the programs whose seeds come in, until None does."""
     warnings.simplefilter("error")
-    used: Counter[str] = Counter()
-    problems: list[str] = []
-    done = 0
     with tempfile.TemporaryDirectory() as folder:
-        for seed in seeds:
-            if time.time() > until or len(problems) >= most:
-                break
-            problems += check(seed, device, assemble, Path(folder), orders)
-            used.update(draw(seed).used)
-            done += 1
-    return done, used, problems
+        while (seed := connection.recv()) is not None:
+            connection.send(check(seed, device, assemble, Path(folder), orders))
+
+
+class Worker:
+    """A process that checks one program at a time: one that hangs, or ends its process, costs no other."""
+
+    def __init__(self, arguments: tuple[str | None, str | None, bool]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, other = context.Pipe()
+        self.process = context.Process(target=serve, args=(other, *arguments), daemon=True)
+        self.process.start()
+        other.close()
+        self.seed: int | None = None
+        self.since = 0.0
+
+    def begin(self, seed: int) -> None:
+        self.seed, self.since = seed, time.time()
+        self.connection.send(seed)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+def check_all(seeds: list[int], options: argparse.Namespace) -> Findings:
+    """Check programs until the time is over or too many have problems."""
+    found = Findings()
+    until = time.time() + options.time_limit
+    waiting = seeds[::-1]
+    arguments = options.device, options.assemble, options.orders
+    if options.workers == 1:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            while waiting and time.time() < until and len(found.problems) < options.most_problems:
+                seed = waiting.pop()
+                found.add(seed, check(seed, options.device, options.assemble, Path(folder), options.orders))
+        return found
+    workers = [Worker(arguments) for _ in range(min(options.workers, len(seeds)))]
+    while True:
+        goes_on = time.time() < until and len(found.problems) < options.most_problems
+        for worker in workers:
+            if worker.seed is None and waiting and goes_on:
+                worker.begin(waiting.pop())
+        busy = {worker.connection: worker for worker in workers if worker.seed is not None}
+        if not busy:
+            break
+        ready = multiprocessing.connection.wait(busy, timeout=1.0)
+        for connection, worker in busy.items():
+            assert worker.seed is not None
+            if connection in ready:
+                try:
+                    problems = worker.connection.recv()
+                    found.add(worker.seed, problems)
+                    worker.seed = None
+                    continue
+                except EOFError:
+                    found.add(worker.seed, [f"seed {worker.seed}: its process ended"])
+            elif time.time() - worker.since > options.patience:
+                found.add(worker.seed, [f"seed {worker.seed}: not done after {options.patience:.0f} s"])
+            else:
+                continue
+            worker.end()
+            workers[workers.index(worker)] = Worker(arguments)
+    for worker in workers:
+        worker.end()
+    return found
 
 
 def main() -> int:
@@ -222,7 +299,10 @@ def main() -> int:
     parser.add_argument("--assemble", metavar="ARCH", help="only assemble them for an architecture")
     parser.add_argument("--orders", action="store_true", help="also in other orders that the tokens allow")
     parser.add_argument("--most-problems", type=int, default=20, help="stop after so many")
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument(
+        "--patience", type=float, default=60.0, help="seconds for one program, with several workers"
+    )
     parser.add_argument("--time-limit", type=float, default=3600.0, help="stop after so many seconds")
     parser.add_argument("--out", type=Path, help="write the counts here as JSON")
     options = parser.parse_args()
@@ -232,49 +312,25 @@ def main() -> int:
         seeds = [options.seed]
         print(draw(options.seed).source)
     began = time.time()
-    until = began + options.time_limit
-    shares = [
-        (
-            seeds[i :: options.workers],
-            options.device,
-            options.assemble,
-            until,
-            options.orders,
-            options.most_problems,
-        )
-        for i in range(options.workers)
-    ]
-    if options.workers == 1:
-        results = [work(shares[0])]
-    else:
-        with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
-            results = pool.map(work, shares, chunksize=1)
-    used: Counter[str] = Counter()
-    problems: list[str] = []
-    gave_up = 0
-    for _, counts, found in results:
-        used.update(counts)
-        problems += [problem for problem in found if not problem.startswith(GAVE_UP)]
-        gave_up += sum(problem.startswith(GAVE_UP) for problem in found)
-    count = sum(done for done, _, _ in results)
-    for problem in problems[:10]:
+    found = check_all(seeds, options)
+    for problem in found.problems[:10]:
         print(problem)
-    least = min(used.values(), default=0)
+    least = min(found.used.values(), default=0)
     print(
-        f"{count} programs in {time.time() - began:.0f} s, {len(used)} operations, the rarest drawn {least} times, "
-        f"{len(problems)} problems, {gave_up} not assembled"
+        f"{found.programs} programs in {time.time() - began:.0f} s, {len(found.used)} operations, the rarest drawn "
+        f"{least} times, {len(found.problems)} problems, {found.gave_up} not assembled"
     )
     if options.out:
         facts = {
-            "programs": count,
+            "programs": found.programs,
             "first_seed": options.first,
             "device": options.device or options.assemble or "host:0",
-            "problems": problems,
-            "not_assembled": gave_up,
-            "drawn": dict(sorted(used.items())),
+            "problems": found.problems,
+            "not_assembled": found.gave_up,
+            "drawn": dict(sorted(found.used.items())),
         }
         options.out.write_text(json.dumps(facts, indent=1) + "\n")
-    return 1 if problems else 0
+    return 1 if found.problems else 0
 
 
 if __name__ == "__main__":
