@@ -137,9 +137,13 @@ class DiskCache:
         return True
 
     def remove(self, key: bytes) -> bool:
-        """Forget the value under `key`, such as one the driver refused; whether there was one."""
+        """Forget the value under `key`; whether there was one."""
+        return self.remove_named(name_of(key))
+
+    def remove_named(self, name: str) -> bool:
+        """Forget the entry with that name, such as one the driver refused; whether there was one."""
         root = self._open()
-        return root is not None and _remove(_place(root, name_of(key)))
+        return root is not None and _remove(_place(root, name))
 
     def entries(self) -> list[CacheEntry]:
         """All readable entries, the last used first. Values are not read."""

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from cuda_async import BoundLaunch, Device, MappedPartition, Mut, Partition, Read, Tensor
+from cuda_async import BoundLaunch, CompileError, Device, MappedPartition, Mut, Partition, Read, Tensor
 
 from ..errors import KernelArgumentError
 from ._by_target import ByTarget
@@ -173,7 +173,9 @@ class Kernel:
         specs = specialize(self.name, parameters, bound, self.options.max_divisibility)
         blocks = grid_of(self.name, parameters, bound, None if grid is None else as_grid(grid))
         options = self.options.with_grid(blocks)
-        variant, slots = self._variant_and_slots(specs, bound, blocks, device, options)
+        variant, slots = self._loaded(
+            lambda: self._variant_and_slots(specs, bound, blocks, device, options), device
+        )
         values = flat_arguments(slots, bound)
         run_checks(self.name, variant.checks, values, blocks)
         outputs = self._regrouped(tuple([a.tensor if isinstance(a, Mut | Read) else a for a in bound]))
@@ -390,7 +392,10 @@ class Kernel:
         parameters = self.parameters
         specs = specialize(self.name, parameters, args, options.max_divisibility)
         blocks = grid_of(self.name, parameters, args, grid)
-        variant, slots = self._variant_and_slots(specs, args, blocks, device, options.with_grid(blocks))
+        with_grid = options.with_grid(blocks)
+        variant, slots = self._loaded(
+            lambda: self._variant_and_slots(specs, args, blocks, device, with_grid), device
+        )
         loaded = variant.function.load(device)
         types = tuple(map(type, args))
         run = write_run(
@@ -440,6 +445,30 @@ class Kernel:
             slots = flat_slots(self.name, self.parameters, variant.specs, args)
         return variant, slots
 
+    def _loaded(
+        self, find: Callable[[], tuple[Variant, list[Slot]]], device: Device
+    ) -> tuple[Variant, list[Slot]]:
+        """What `find` gives, loaded; machine code from the disk cache that the device refuses is made anew, once."""
+        found = find()
+        try:
+            found[0].function.load(device)
+        except CompileError as error:
+            variant = found[0]
+            if variant.timings.origin not in ("disk cache", "recalled"):
+                raise
+            if self._variants.holds(variant):  # else another thread has done this
+                disk_cache().remove_named(variant.cubin_name)
+                self._variants.discard(variant)
+            found = find()
+            try:
+                found[0].function.load(device)
+            except CompileError as again:
+                again.add_note(
+                    f"it was made anew, since machine code from the disk cache was refused: {error}"
+                )
+                raise
+        return found
+
     def _make(self, specs: tuple[ParameterSpec, ...], target: str, options: KernelOptions) -> Variant:
         """Compile a variant, or find it in a cache. Slow."""
         from ._obtain import obtain
@@ -455,7 +484,7 @@ class Kernel:
         from ._specialize import specialize
 
         specs = specialize(self.name, self.parameters, args, options.max_divisibility)
-        self._variant(specs, device, options).function.load(device)
+        self._loaded(lambda: (self._variant(specs, device, options), []), device)
 
     def __repr__(self) -> str:
         return f"<tile kernel {self.__module__}.{self.__qualname__}>"

@@ -46,3 +46,15 @@ class Versions:
             # another thread may have compiled it before a change that this call has to see
             if mine or variant.is_current():
                 return variant
+
+    def holds(self, variant: Variant) -> bool:
+        """Whether that one is kept."""
+        return any(one is variant for made in list(self._made.values()) for _, one in made)
+
+    def discard(self, variant: Variant) -> None:
+        """Compile it anew when it is next asked for."""
+        for key, made in list(self._made.items()):
+            for number, one in made:
+                if one is variant:
+                    self._made[key] = [kept for kept in made if kept[1] is not variant]
+                    self._flight.forget((key, number))
