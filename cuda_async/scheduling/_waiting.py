@@ -25,12 +25,13 @@ __all__ = ["checkpoint", "running_library", "wait_for_callback", "wait_for_submi
 
 def running_library() -> str | None:
     """`"asyncio"` (uvloop too) or `"trio"` when the caller runs in a task of one, else None."""
+    # Another thread may be importing them right now: what they do not define yet, nobody runs in.
     modules = sys.modules
-    trio = modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_task():
+    in_trio_task = getattr(modules.get("trio.lowlevel"), "in_trio_task", None)
+    if in_trio_task is not None and in_trio_task():
         return "trio"
-    asyncio = modules.get("asyncio")
-    if asyncio is not None and asyncio._get_running_loop() is not None:
+    running_loop = getattr(modules.get("asyncio"), "_get_running_loop", None)
+    if running_loop is not None and running_loop() is not None:
         return "asyncio"
     return None
 
