@@ -107,6 +107,7 @@ async def test_limits_that_make_no_sense(device, size):
         device.memory_limit = before
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("times", [0.9, 4])
 async def test_more_than_the_device_has(device, memory_is_back, times):
     """Case C37 without a limit: an out-of-memory error with the same facts, and the device works on."""
