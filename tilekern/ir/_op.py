@@ -23,6 +23,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, dataclass_transform
 
 from ..errors import VerifyError
@@ -128,6 +129,12 @@ class Op:
     _result_fields: ClassVar[tuple[Field, ...]] = ()
     _region_fields: ClassVar[tuple[str, ...]] = ()
     _operand_fields: ClassVar[tuple[Field, ...]] = ()
+    # where each field is one value, they are read in one go: passes ask all the time
+    _only_result: ClassVar[str] = ""
+    _read_results: ClassVar[attrgetter[tuple[Value, ...]] | None] = None
+    _only_operand: ClassVar[str] = ""
+    _read_operands: ClassVar[attrgetter[tuple[Value, ...]] | None] = None
+    _has_attributes: ClassVar[bool] = False
 
     def __init_subclass__(
         cls, *, mnemonic: str = "", effect: Effect | None = None, terminator: bool = False
@@ -141,6 +148,9 @@ class Op:
         cls._result_fields = tuple([f for f in cls.fields if f.kind in ("result", "results")])
         cls._region_fields = tuple([f.name for f in cls.fields if f.kind == "region"])
         cls._operand_fields = tuple([f for f in cls.fields if f.kind in ("operand", "operands", "optional")])
+        cls._only_result, cls._read_results = _reader(cls._result_fields, "result")
+        cls._only_operand, cls._read_operands = _reader(cls._operand_fields, "operand")
+        cls._has_attributes = any(f.kind == "attribute" for f in cls.fields)
         if effect is not None:
             cls.effect = effect
         cls.terminator = terminator or cls.terminator
@@ -172,6 +182,10 @@ class Op:
     @property
     def operands(self) -> tuple[Value, ...]:
         """All values read, in field order."""
+        if only := self._only_operand:
+            return (getattr(self, only),)
+        if (read := self._read_operands) is not None:
+            return read(self)
         found: list[Value] = []
         for name, kind in self._operand_fields:
             if kind == "operand":
@@ -187,6 +201,10 @@ class Op:
     @property
     def results(self) -> tuple[Value, ...]:
         """All values defined, in field order."""
+        if only := self._only_result:
+            return (getattr(self, only),)
+        if (read := self._read_results) is not None:
+            return read(self)
         found: list[Value] = []
         for name, kind in self._result_fields:
             if kind == "result":
@@ -204,6 +222,8 @@ class Op:
     @property
     def attributes(self) -> dict[str, object]:
         """What is neither value nor block, by field name."""
+        if not self._has_attributes:
+            return {}
         return {name: getattr(self, name) for name, kind in self.fields if kind == "attribute"}
 
     def replace_operands(self, mapping: Mapping[Value, Value]) -> None:
@@ -217,6 +237,14 @@ class Op:
                 values = getattr(self, name)
                 if any(value in mapping for value in values):
                     setattr(self, name, tuple(mapping.get(value, value) for value in values))
+
+
+def _reader(fields: tuple[Field, ...], kind: FieldKind) -> tuple[str, attrgetter[tuple[Value, ...]] | None]:
+    """The one field, or what reads several, if each is one value; else neither."""
+    names = [field.name for field in fields]
+    if not names or any(field.kind != kind for field in fields):
+        return "", None
+    return (names[0], None) if len(names) == 1 else ("", attrgetter(*names))
 
 
 @dataclass(eq=False)

@@ -36,7 +36,8 @@ def _common(block: Block, known: dict[object, Op], replaced: dict[Value, Value])
         if op.effect == "none" and not op.regions and op.results:
             types = tuple([v.type for v in op.results])
             # repr tells 1 from 1.0 and True, and 0.0 from -0.0
-            key = (type(op), op.operands, repr(op.attributes), types)
+            attributes = op.attributes
+            key = (type(op), op.operands, repr(attributes) if attributes else "", types)
             first = known.get(key)
             if first is not None:
                 replaced.update(zip(op.results, first.results, strict=True))

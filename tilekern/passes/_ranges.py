@@ -136,6 +136,7 @@ class Ranges:
         self._extents: dict[Value, tuple[Term, ...]] = {}
         self._steps = 0
         self._proved: dict[Term, Needs | None] = {}
+        self._hopeless: dict[Term, int] = {}  # from which depth of the search on
         self._scalars = facts.scalars
         equal = dict(facts.equal)
         for position, value in enumerate(function.body.arguments):
@@ -317,6 +318,7 @@ class Ranges:
         if atom is not None and atom in self._ranges:
             known = self._ranges[atom]
             self._proved.clear()
+            self._hopeless.clear()
             if op.lower is not None:
                 known.lows.insert(0, Bound(constant(op.lower)))
             if op.upper is not None:
@@ -499,11 +501,13 @@ class Ranges:
     def forget(self, added: list[tuple[list[Bound], Bound]]) -> None:
         """Undo `assume`."""
         self._proved.clear()
+        self._hopeless.clear()
         for bounds, bound in added:
             bounds.remove(bound)
 
     def _refine(self, condition: Value, truth: bool, added: list[tuple[list[Bound], Bound]]) -> None:
         self._proved.clear()
+        self._hopeless.clear()
         maker = self._makers.get(condition)
         if isinstance(maker, AndOp) and truth:
             self._refine(maker.lhs, True, added)
@@ -568,11 +572,19 @@ class Ranges:
         return found
 
     def _proves(self, term: Term, depth: int) -> Needs | None:
-        if term.number is not None:
-            return NOTHING if term.number >= 0 else None
+        if not term.parts:
+            return NOTHING if term.constant >= 0 else None
         self._steps += 1
         if depth > 8 or self._steps > MAX_STEPS:
             return None
+        if self._hopeless.get(term, 9) <= depth:
+            return None
+        found = self._search(term, depth)
+        if found is None and self._steps <= MAX_STEPS:
+            self._hopeless[term] = depth
+        return found
+
+    def _search(self, term: Term, depth: int) -> Needs | None:
         if (found := self._by_monotony(term, depth)) is not None:
             return found
         for atom, count in sorted(term.parts, key=_order):
