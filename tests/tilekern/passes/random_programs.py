@@ -234,6 +234,6 @@ def run(function: ir.Function, numbers: list[int], grid: tuple[int, int, int]) -
     memory = Memory()
     x0, x1, y0, s = numbers
     arguments = [np.array([0], "i8"), *[np.array([n], "i4") for n in (x0, x1, y0, s)], np.array([0], "i8")]
-    for _ in TileHostFunction(function)._steps(arguments, grid, memory):
+    for _ in TileHostFunction(function)._steps(arguments, grid, memory, None):
         pass
     return memory.out.tolist()
