@@ -53,6 +53,7 @@ __all__ = [
     "Device",
     "MemoryStatistics",
     "all_open_devices",
+    "call_behind_opening",
     "check_policy",
     "checked_open",
     "current_device",
@@ -64,6 +65,8 @@ __all__ = [
     "use_policy",
 ]
 
+_behind_opening: list[Callable[[], object]] = []
+"""Called on the thread that has opened a CUDA device: see `call_behind_opening`."""
 POLL_BUDGET_S = {"cuda": 1e-3, "host": 0.0}
 """Longest poll of one await, by kind of device. The simulated one needs the interpreter lock to get on, so
 polling would hold it up."""
@@ -190,8 +193,10 @@ class Device:
             ContextError: there is no such device here; the message says what is missing.
         """
         if self._driver is None:
+            opened = False
             with self._open_lock:
                 if self._driver is None:
+                    opened = True
                     self._check_fork()
                     self._check_not_closed()
                     if self.kind == "cuda":
@@ -202,6 +207,10 @@ class Device:
                         from ..driver.host import open_host_driver
 
                         self._driver = open_host_driver(self.ordinal)
+            if opened and self.kind == "cuda":
+                for get_ready in _behind_opening:
+                    with contextlib.suppress(Exception):  # whoever needs it meets the error himself
+                        get_ready()
         return self
 
     @property
@@ -836,6 +845,14 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def call_behind_opening(get_ready: Callable[[], object]) -> None:
+    """Have `get_ready` called behind each opening of a CUDA device, on the thread that opens it.
+
+    For what a first launch would else wait for: opening takes hundreds of milliseconds and is off the loop anyway.
+    """
+    _behind_opening.append(get_ready)
 
 
 def checked_open(device: Device) -> Device:

@@ -34,6 +34,7 @@ from cuda_async import Module
 from ..dtypes import DType
 from ..frontend import Capture
 from ..frontend._captures import MAX_CONTENT, frozen, is_trusted
+from ..tileir import find_toolchain
 from ._portable import NotPortable, from_portable, to_portable
 from ._timings import CompileTimings
 from ._variant import Variant
@@ -322,6 +323,16 @@ def _code_parts(code: types.CodeType) -> list[Any]:
         code.co_linetable.hex(),
         constants,
     ]
+
+
+def get_ready() -> None:
+    """Work out what every recollection needs, so that the first one is found sooner.
+
+    Raises:
+        CompilerNotFoundError: there is no assembler.
+    """
+    _package_mark()
+    find_toolchain()
 
 
 _package: str = ""

@@ -6,11 +6,15 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 
 import pytest
 
 import cuda_async as ca
+from cuda_async.driver import cuda
 from cuda_async.driver.cuda import cuda_device_count
+from cuda_async.driver.host import HostDriver
+from cuda_async.scheduling import _device, call_behind_opening
 
 
 def run(code, **environment):
@@ -45,6 +49,21 @@ def test_missing_gpu_says_what_is_missing():
         ca.Device("cuda:0").open()
     with ca.use_device("cuda:0"), pytest.raises(ca.ContextError):
         ca.zeros(3).sync()
+
+
+def test_calls_behind_opening(monkeypatch):
+    """Once, on the thread that opens a CUDA device; one that fails is none of the opener's business."""
+    opened, calls = [], []
+    monkeypatch.setattr(cuda, "open_cuda_driver", lambda ordinal: opened.append(ordinal) or HostDriver())
+    monkeypatch.setattr(_device, "_behind_opening", [])
+    call_behind_opening(lambda: calls.append(1 // 0))
+    call_behind_opening(lambda: calls.append((threading.get_ident(), device.is_open)))
+    device = ca.Device._make("cuda", 5, None)
+    for _ in range(2):
+        assert device.open() is device
+    assert opened == [5]
+    assert calls == [(threading.get_ident(), True)]
+    device.driver.close()
 
 
 def test_facts(device):
