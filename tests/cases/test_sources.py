@@ -168,9 +168,47 @@ for cell in CELLS:
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("IPython") is None, reason="IPython is not installed")
-def test_notebook_cells(tmp_path):
+def in_notebook(tmp_path, *cells):
+    """What a shell prints that runs these cells one after the other."""
     script = tmp_path / "cells.py"
-    script.write_text(f"CELLS = {[KERNEL, RUN]!r}\n{CELLS}")
-    text, _ = python(str(script))
-    assert EXPECTED in text
+    script.write_text(f"CELLS = {cells!r}\n{CELLS}")
+    return python(str(script))[0]
+
+
+needs_ipython = pytest.mark.skipif(
+    importlib.util.find_spec("IPython") is None, reason="IPython is not installed"
+)
+
+
+@needs_ipython
+def test_notebook_cells(tmp_path):
+    assert EXPECTED in in_notebook(tmp_path, KERNEL, RUN)
+
+
+@needs_ipython
+def test_helpers_and_kernels_of_other_cells_may_change(tmp_path):
+    helper = "def helper(t):\n    return t * {}\n"
+    kernel = "@tk.kernel\ndef k(out: tk.Tile1D):\n    out.store({})\n"
+    run = "print('is', k(ca.ones(2).partition(2)).first().unpartition().to_host().sync().tolist())"
+    text = in_notebook(
+        tmp_path,
+        "import tilekern as tk, cuda_async as ca\n" + helper.format(2),
+        kernel.format("helper(out.load())"),
+        run,
+        helper.format(5),
+        run,
+        kernel.format("-out.load()"),
+        run,
+    )
+    assert [line for line in text.splitlines() if line.startswith("is")] == [
+        "is [2.0, 2.0]",
+        "is [5.0, 5.0]",
+        "is [-1.0, -1.0]",
+    ]
+
+
+def test_magics_that_keep_no_text_are_named():
+    names = {"tk": tk}
+    exec(compile("@tk.kernel\ndef k(out: tk.Tile1D):\n    out.store(0)\n", "<timed exec>", "exec"), names)
+    with pytest.raises(tk.KernelSourceError, match=r"%%time runs a cell .* in a cell of its own"):
+        names["k"].ir(tk.meta(4, "f4").partition(4))

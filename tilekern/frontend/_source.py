@@ -59,6 +59,10 @@ class FunctionSource:
         return frozenset(assigned_names(body))
 
 
+_MAGICS = {"<timed exec>": "%%time", "<magic-timeit>": "%%timeit"}
+"""Names that IPython gives to code whose text it does not keep, and what runs such code."""
+
+
 def source_of(function: types.FunctionType) -> FunctionSource:
     """The source of `function`.
 
@@ -91,6 +95,11 @@ def _parse(function: types.FunctionType) -> FunctionNode:
             return node
     # these name every text given so; the one Python knows may be another
     if not found_text or code.co_filename in _SHARED_NAMES:
+        if code.co_filename in _MAGICS:
+            raise KernelSourceError(
+                f"the source of {function.__name__} is not available: {_MAGICS[code.co_filename]} runs a cell without "
+                "keeping its text; define the kernel in a cell of its own"
+            )
         raise KernelSourceError(
             f"the source of {function.__name__}, defined in {code.co_filename}, is not available, and tile "
             "kernels are compiled from their source; define it in a file or a notebook cell, or make its text known "
