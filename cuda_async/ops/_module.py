@@ -200,6 +200,7 @@ class Module:
                     image = self._compile(device, self._source)
                 assert image is not None
                 handle = device.driver.module_load(image, self.name)
+                _forget_closed(self._loaded)
                 self._loaded[device] = handle
         return handle
 
@@ -387,6 +388,12 @@ class LoadedFunction:
         return launch
 
 
+def _forget_closed(loaded: dict[Device, Any]) -> None:
+    """A kernel may outlive devices, which must not live on for it."""
+    for device in [device for device in loaded.copy() if device._closed_because]:
+        loaded.pop(device, None)
+
+
 class Function:
     """A kernel of a module. Made by `Module.function()`."""
 
@@ -498,6 +505,7 @@ class Function:
                     f"{self.module.name} has no kernel {self.name!r}; it has: {', '.join(names) or 'none'}"
                 ) from None
             info = driver.function_info(function)
+            _forget_closed(self._loaded)
             loaded = self._loaded.setdefault(device, LoadedFunction(self, device, function, info, driver))
         return loaded
 

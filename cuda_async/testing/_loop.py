@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import heapq
 import itertools
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -44,7 +45,7 @@ class ExploringLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._numbers = itertools.count()
         self._now = 0.0
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks: list[weakref.ref[asyncio.Task[Any]]] = []  # in order; they hold results, which are not ours
         self._closed = False
         self.problems: list[dict[str, Any]] = []
 
@@ -60,7 +61,7 @@ class ExploringLoop(asyncio.AbstractEventLoop):
             try:
                 self._run_until(task)
             finally:
-                left = [t for t in self._tasks if not t.done()]
+                left = [t for t in (found() for found in self._tasks) if t is not None and not t.done()]
                 for other in left:
                     other.cancel()
                 for other in left:
@@ -127,7 +128,7 @@ class ExploringLoop(asyncio.AbstractEventLoop):
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **options)
-        self._tasks.append(task)
+        self._tasks.append(weakref.ref(task))
         return task
 
     def run_in_executor(  # type: ignore[override]

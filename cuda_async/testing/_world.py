@@ -48,7 +48,7 @@ def run_program(program: Callable[[Device], Any], order: DrawnOrder, memory_byte
             if device.is_healthy:
                 device.synchronize()
     finally:
-        driver.close()
+        device._close("the run is over")
         _left.append((device, driver))
 
 
