@@ -14,7 +14,6 @@ on a worker thread where the caller is on a loop.
 from __future__ import annotations
 
 import copy
-import threading
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ..driver.graph import ChildNode, ConditionalNode, KernelNode, Node
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from ..driver.graph import GraphHandle
     from ..ops import ExecutionContext
     from ..scheduling import Device, Stream, Submission
-    from ._memory import GraphState
+    from ._memory import GraphState, Turn
     from ._nodes import GraphNode
     from ._recorder import Recorder, RecordingStream, Uses
     from ._scope import Scope
@@ -100,7 +99,7 @@ class CudaGraph(Generic[T]):
     _inputs: dict[str, Tensor]
     _pending: list[DeviceOp[Any]]  # updates for the next launch
     _last: tuple[Stream, int] | None  # where the last launch was enqueued
-    _turn: threading.RLock  # held while inputs are set and the graph is launched
+    _turn: Turn  # held while inputs are set and the graph is launched
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("graphs are made by op.graph(), op.graph_on(stream) and CudaGraph.scope(stream)")
@@ -127,9 +126,9 @@ class CudaGraph(Generic[T]):
         self._closed = False
         self._outdated = False
         self._last = None
-        self._turn = threading.RLock()
+        self._turn = self._state.turn
         for child in recorder.children:
-            self._state.link(child)
+            self._state.link(child, self._device)
         self._plan()
         self._template = OutputTemplate(output, set(self._writes))
         for buffer in self._template.shared:

@@ -13,11 +13,14 @@ share the buffer, so they share the generation. A graph may yield memory that is
 that comes in a `GraphBuffer` too, while the caller's own tensor over the same memory stays what it is.
 
 A graph that is launched inside another one's recording shares its memory with it: launching one makes the outputs of
-both stale (`GraphState.linked`).
+both stale (`GraphState.linked`), and they take turns in being launched: setting inputs, launching and copying the
+output is one step for all of them (`Turn`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import weakref
 from bisect import bisect_left, insort
 from collections import deque
@@ -28,6 +31,7 @@ from ..memory import Buffer, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from types import TracebackType
 
     from ..scheduling import Device, Stream
 
@@ -40,6 +44,35 @@ LARGEST_CHUNK_BYTES = 8 << 20
 """What a chunk grows to: mapping it must not hold up a loop. Larger tensors get one of their size, mapped ahead."""
 
 
+class Turn:
+    """Held while a graph is launched, and inputs and output are seen to: a lock that linked graphs have in common.
+
+    Which lock that is changes when graphs are linked, and then with the old one held: whoever has got a lock looks
+    whether it is the right one still.
+    """
+
+    __slots__ = ("lock",)
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        while True:
+            lock = self.lock
+            lock.acquire()
+            if lock is self.lock:
+                return
+            lock.release()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.lock.release()
+
+
 class GraphState:
     """Where a graph is in its life, as its outputs see it. Changed under the device's lock.
 
@@ -47,10 +80,10 @@ class GraphState:
         generation: launches so far. is_current: no other graph has written this one's memory since the last.
         is_recording: nothing was launched, and operations that are recorded may use everything.
         failed: the recording ended with an error.
-        linked: graphs that write the same memory.
+        linked: graphs that write the same memory. turn: held while one of them is launched.
     """
 
-    __slots__ = ("__weakref__", "failed", "generation", "is_current", "is_recording", "linked")
+    __slots__ = ("__weakref__", "failed", "generation", "is_current", "is_recording", "linked", "turn")
 
     def __init__(self) -> None:
         self.generation = 0
@@ -58,12 +91,23 @@ class GraphState:
         self.is_recording = True
         self.failed = False
         self.linked: weakref.WeakSet[GraphState] = weakref.WeakSet()
+        self.turn = Turn()
 
-    def link(self, other: GraphState) -> None:
-        """A launch of one makes the outputs of the other stale."""
-        everyone = {self, other, *self.linked, *other.linked}
-        for state in everyone:
-            state.linked.update(everyone - {state})
+    def link(self, other: GraphState, device: Device) -> None:
+        """A launch of one makes the outputs of the other stale, and they are launched in turns."""
+        while True:
+            locks = sorted({self.turn.lock, other.turn.lock}, key=id)  # one order everywhere
+            with contextlib.ExitStack() as held:
+                for lock in locks:
+                    held.enter_context(lock)
+                if self.turn.lock not in locks or other.turn.lock not in locks:
+                    continue  # another thread has linked one of them meanwhile
+                with device._lock:
+                    everyone = {self, other, *self.linked, *other.linked}
+                    for state in everyone:
+                        state.linked.update(everyone - {state})
+                        state.turn.lock = locks[0]
+                return
 
     def advance(self) -> int:
         """A launch was enqueued; its number."""

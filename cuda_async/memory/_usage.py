@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["Usage"]
 
@@ -48,6 +48,11 @@ class Usage:
         if self.more_reads is None:
             self.more_reads = {}
         self.more_reads[stream] = number
+
+    def forget_reads(self, is_past: Callable[[StreamLike, int], bool]) -> None:
+        """Drop reads that nothing has to wait for any more."""
+        assert self.more_reads is not None
+        self.more_reads = {s: n for s, n in self.more_reads.items() if not is_past(s, n)}
 
     def set_write(self, stream: StreamLike, number: int) -> None:
         """Note a write; it is ordered behind all earlier uses, so they are forgotten."""

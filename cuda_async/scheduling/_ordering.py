@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["order_read", "order_uses", "order_write"]
 
+MANY_READERS = 8
+"""From so many reading streams on, and whenever their number has doubled, those that are done are forgotten: memory
+that is only read (weights) would else know every stream there ever was."""
+
 
 def order_read(stream: Stream, buffer: Buffer) -> None:
     """Lock held: what is enqueued next on `stream` reads the buffer."""
@@ -40,8 +44,15 @@ def order_read(stream: Stream, buffer: Buffer) -> None:
         usage.read_number = stream._next
     else:
         usage.add_read(stream, stream._next)
+        others = usage.more_reads
+        if others is not None and len(others) >= MANY_READERS and len(others) & (len(others) - 1) == 0:
+            usage.forget_reads(_is_past)
     if buffer.retained_on_use:
         _retain(stream, buffer)
+
+
+def _is_past(stream: Stream, number: int) -> bool:
+    return stream._closed or stream._done >= number
 
 
 def order_write(stream: Stream, buffer: Buffer) -> None:

@@ -227,6 +227,30 @@ def test_closed_stream_is_not_waited_for(lab):
         a.record()
 
 
+def test_memory_that_is_only_read_forgets_streams_that_are_done(lab):
+    """Weights, read by a stream for each request: neither streams that were closed nor idle ones are kept."""
+    first, keeps = lab.stream(), lab.stream()
+    x = lab.buffer(first)
+    lab.finish()
+    lab.use("first", first, reads=[x])
+    for number in range(100):
+        stream = lab.stream()
+        lab.use(number, stream, reads=[x])
+        stream._submit()
+        lab.only(stream)
+        stream._refresh()
+        if number % 2:
+            stream.close()
+    lab.use("last", keeps, reads=[x])
+    assert len(x.usage.more_reads) <= 9
+    # What is not done is still waited for.
+    writer = lab.stream()
+    lab.use("write", writer, writes=[x])
+    assert lab.only(writer) == []
+    lab.finish()
+    assert lab.ran.index("write") > max(lab.ran.index("first"), lab.ran.index("last"))
+
+
 def test_allocation_on_another_stream_is_waited_for(lab):
     a, b = lab.stream(), lab.stream()
     x = lab.buffer(a)

@@ -1,0 +1,89 @@
+"""A graph that is part of another one: calling it from one thread while the other is launched from another."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import cuda_async as ca
+from cuda_async.graph import _outputs
+
+
+def doubled(kernels, x):
+    return kernels.scaled(x, 2.0, 0.0)
+
+
+@pytest.fixture
+def part_and_whole(device, kernels):
+    """A graph `2 * x`, and one that has it as a part, with another input."""
+    part = ca.graph_input("x", (64,)).then(lambda x: doubled(kernels, x)).graph().sync()
+    whole = part.replay(x=100.0).then(ca.copy).graph().sync()
+    return part, whole
+
+
+def test_no_launch_of_the_whole_comes_into_a_call_of_the_part(device, part_and_whole, monkeypatch):
+    """Between a call's launch and the copy of its output, another thread launches the graph that it is a part of."""
+    part, whole = part_and_whole
+    assert (part(x=1.0).sync().to_host().sync() == 2).all()
+    assert (whole.launch().sync().to_host().sync() == 200).all()
+    copying, launching = threading.Event(), threading.Event()
+    build_copy = _outputs.OutputTemplate.build_copy
+
+    def slow(self, *args):
+        copying.set()
+        assert launching.wait(10)
+        thread.join(0.2)  # it must not come to its launch; that it does not can only be waited for
+        return build_copy(self, *args)
+
+    monkeypatch.setattr(_outputs.OutputTemplate, "build_copy", slow)
+
+    def launch_whole():
+        assert copying.wait(10)
+        launching.set()
+        seen.append(whole.launch().sync().to_host().sync())
+
+    seen = []
+    thread = threading.Thread(target=launch_whole)
+    thread.start()
+    called = part(x=3.0).sync().to_host().sync()
+    thread.join()
+    assert (called == 6).all()
+    assert (seen[0] == 200).all()
+
+
+def test_linking_while_others_are_launched(device, kernels, part_and_whole):
+    """Captures with a graph inside, from several threads, while it is called from others."""
+    part, _ = part_and_whole
+    start = threading.Barrier(4)
+    problems = []
+
+    def call(number):
+        start.wait()
+        for i in range(30):
+            value = float(number * 100 + i)
+            if not (part(x=value).sync().to_host().sync() == 2 * value).all():
+                problems.append(f"call with {value}")
+
+    def capture(number):
+        start.wait()
+        for i in range(15):
+            value = float(number * 100 + i)
+            graph = part(x=value).then(lambda y: kernels.scaled(y, 1.0, 1.0)).graph().sync()
+            if not (graph().sync().to_host().sync() == 2 * value + 1).all():
+                problems.append(f"capture with {value}")
+
+    def guarded(f, number):
+        try:
+            f(number)
+        except BaseException as error:
+            problems.append(repr(error))
+
+    threads = [
+        threading.Thread(target=guarded, args=(f, n)) for n, f in enumerate([call, call, capture, capture])
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
