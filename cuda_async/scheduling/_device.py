@@ -161,8 +161,7 @@ class Device:
         self._poison = os.environ.get("CUDA_ASYNC_POISON_FREED", "") not in ("", "0")
         self._pollers = 0
         self._wait_average_s = 0.0
-        budget = os.environ.get("CUDA_ASYNC_POLL_US")
-        self._max_poll_s = float(budget) * 1e-6 if budget else POLL_BUDGET_S[self.kind]
+        self._max_poll_s = _longest_poll_s(self.kind)
 
     def _set_lock(self) -> None:
         self._lock = threading.Lock()
@@ -864,3 +863,19 @@ def checked_open(device: Device) -> Device:
 def all_open_devices() -> list[Device]:
     """Devices that were used in this process."""
     return [d for d in list(_registry.values()) if d.is_open]
+
+
+def _longest_poll_s(kind: str) -> float:
+    """How long a wait polls before it blocks: `CUDA_ASYNC_POLL_US`, or what suits the kind of device."""
+    text = os.environ.get("CUDA_ASYNC_POLL_US", "").strip()
+    if not text:
+        return POLL_BUDGET_S[kind]
+    try:
+        budget_us = float(text)
+    except ValueError:
+        budget_us = -1.0
+    if not 0 <= budget_us < float("inf"):
+        raise ContextError(
+            f"CUDA_ASYNC_POLL_US is {text!r}; write a number of microseconds from 0, such as 50"
+        )
+    return budget_us * 1e-6

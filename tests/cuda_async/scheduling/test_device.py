@@ -91,6 +91,14 @@ def test_driver_variable_is_checked():
     assert "CUDA_ASYNC_DRIVER is 'opencl'; expected auto, cuda or host" in done.stderr
 
 
+@pytest.mark.parametrize("text", ["soon", "-1", "inf"])
+def test_poll_variable_is_checked(text):
+    done = run(
+        "import cuda_async as ca; ca.zeros(4).sync()", CUDA_ASYNC_POLL_US=text, CUDA_ASYNC_DRIVER="host"
+    )
+    assert f"ContextError: CUDA_ASYNC_POLL_US is {text!r}; write a number of microseconds" in done.stderr
+
+
 def test_use_device_nests_and_restores(host):
     other = ca.Device._make("host", 5, host.driver)
     with ca.use_device(other):
