@@ -136,20 +136,26 @@ def slice_of(drawn: Drawn, output: int) -> list[str]:
     return kept[::-1]
 
 
-def assemble_for(kernel: Any, drawn: Drawn, arch: str) -> None:
-    """Compile without a device. An architecture without fp8 has to refuse it, by its name."""
+def stand_ins(drawn: Drawn) -> tuple[Any, ...]:
+    """The arguments of a program, without memory."""
     import tilekern as tk
 
     def meta(view: View) -> Any:
         array, itemsize = view.array, view.base.itemsize
-        return tk.meta(
-            array.shape, element_type(str(array.dtype)), strides=tuple([s // itemsize for s in array.strides])
-        )
+        strides = tuple([s // itemsize for s in array.strides])
+        return tk.meta(array.shape, element_type(str(array.dtype)), strides=strides)
 
     outputs = [partitioned(meta(out.view), drawn.geometry) for out in drawn.outputs]
     written = [tk.meta(m.before.shape, m.dtype).mut() for m in drawn.memories]
+    return (*outputs, *map(meta, drawn.inputs), *written, drawn.number)
+
+
+def assemble_for(kernel: Any, drawn: Drawn, arch: str) -> None:
+    """Compile without a device. An architecture without fp8 has to refuse it, by its name."""
+    import tilekern as tk
+
     try:
-        kernel.cubin(*outputs, *map(meta, drawn.inputs), *written, drawn.number, arch=arch)
+        kernel.cubin(*stand_ins(drawn), arch=arch)
     except tk.KernelTypeError as error:
         if arch != "sm_80" or "float8" not in str(error):
             raise

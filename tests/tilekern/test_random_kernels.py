@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilekern import ir
 from tilekern.frontend.operations import HANDLERS
+from tilekern.jit._compile import build_program
 
 TOOLS = Path(__file__).parents[2] / "tools"
 
@@ -120,6 +122,18 @@ def test_rounding_of_the_other_side(tool, value, dtype, mode, expected):
 def test_random_kernels_assemble(arch):
     done = run("differential.py", "--count", 6, "--first", 40, "--assemble", arch)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+@pytest.mark.slow
+def test_every_operation_of_the_ir_is_drawn(tool, tmp_path):
+    found = set()
+    for seed in range(len(tool.random_kernels.OPERATIONS)):
+        drawn = tool.draw(seed)
+        kernel = tool.load_kernel(drawn, tmp_path)
+        specs = kernel._specs(tool.stand_ins(drawn), {})
+        program = build_program(kernel.source, specs, kernel.options, for_device=True)
+        found |= {op.mnemonic for op in ir.walk(program.function.body)}
+    assert set(ir.OPERATIONS) - found == {"mma_scaled", "print"}
 
 
 @pytest.mark.slow
