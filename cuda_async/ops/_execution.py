@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..errors import DeviceLostError, ReentrancyError, SchedulingError
 from ..scheduling import (
     Stream,
+    Unfinished,
     WaitElsewhere,
     WorkerTask,
     checked_open,
@@ -250,6 +251,7 @@ class Execution:
         owner: the gate of the shared operation that this is the run of, if any.
         sources: submissions of shared operations that were used, whose errors are this execution's too.
         cancelled: enqueue nothing further (checked between two stops).
+        detached: since it went on on worker threads: what `drain()` waits for.
     """
 
     __slots__ = (
@@ -262,6 +264,7 @@ class Execution:
         "chosen_by",
         "context",
         "ctx",
+        "detached",
         "enqueued",
         "frames",
         "host_pending",
@@ -288,6 +291,7 @@ class Execution:
         self.chosen_by: SchedulingPolicy | None = None
         self.block: Block | None = None
         self.cancelled = False
+        self.detached: Unfinished | None = None
         self.context: contextvars.Context | None = None
         if stream is not None:
             stream._check_open()
@@ -463,9 +467,9 @@ class Execution:
     def abandon(self) -> None:
         """After an error or a cancel: what was enqueued still gets its event, so that it is released in time."""
         if hasattr(self, "ctx") and self.enqueued and self.ctx.device.is_healthy:
-            streams = {self.ctx.stream}
+            streams = {self.ctx.stream: None}  # in order, so that a seeded device does the same each time
             for frame in self.frames:
-                streams.update(getattr(frame, "streams", ()))
+                streams.update(dict.fromkeys(getattr(frame, "streams", ())))
             try:
                 for stream in streams:
                     if stream._dirty:
@@ -477,6 +481,8 @@ class Execution:
             if given_up is not None:
                 given_up()
         self.frames.clear()
+        self._op = None
+        self.block = None
 
 
 def _make_ready(device: Device | None) -> None:
@@ -556,11 +562,12 @@ def run_sync(execution: Execution) -> Any:
 def run_detached(execution: Execution, finished: Callable[[BaseException | None], None]) -> None:
     """Drive an execution on this thread as far as it goes, and on worker threads from there.
 
-    `finished` is called once, when everything is enqueued or with the first error.
+    `finished` is called once, when everything is enqueued or with the first error; not after a cancel.
     """
     if execution.context is None:
         execution.context = contextvars.copy_context()
-    _advance_detached(execution, finished, threading.get_ident())
+    if _advance_detached(execution, finished, threading.get_ident()) and execution.detached is not None:
+        execution.detached.finish()
 
 
 MAX_NESTED = 16
@@ -578,7 +585,7 @@ def run_nested(execution: Execution, finished: Callable[[BaseException | None], 
     """`run_detached`, from within a run. Beyond a certain depth it goes on on a worker thread, whose stack is empty."""
     if _nesting.depth >= MAX_NESTED:
         execution.context = contextvars.copy_context()
-        run_in_worker(lambda: _advance_detached(execution, finished, 0))
+        _go_on_in_worker(execution, finished)()
         return
     _nesting.depth += 1
     try:
@@ -587,12 +594,45 @@ def run_nested(execution: Execution, finished: Callable[[BaseException | None], 
         _nesting.depth -= 1
 
 
+class _Resumption:
+    """Goes on with a detached execution, once. By the time `drain()` hears that it is over, nothing here holds it."""
+
+    __slots__ = ("_execution", "_finished")
+
+    def __init__(self, execution: Execution, finished: Callable[[BaseException | None], None]) -> None:
+        self._execution: Execution | None = execution
+        self._finished: Callable[[BaseException | None], None] | None = finished
+
+    def __call__(self) -> None:
+        execution, finished = self._execution, self._finished
+        self._execution = self._finished = None
+        assert execution is not None
+        assert finished is not None
+        detached = execution.detached
+        ended = _advance_detached(execution, finished, 0)
+        del execution, finished
+        if ended and detached is not None:
+            detached.finish()
+
+
+def _go_on_in_worker(
+    execution: Execution, finished: Callable[[BaseException | None], None]
+) -> Callable[[], None]:
+    """What goes on with it on a worker thread when called; `drain()` waits for that."""
+    if execution.detached is None:
+        execution.detached = Unfinished()
+        execution.detached.abandon()  # nobody else waits for it: `finished` is told
+    resumption = _Resumption(execution, finished)
+    return lambda: run_in_worker(resumption)
+
+
 def _advance_detached(
     execution: Execution, finished: Callable[[BaseException | None], None], origin: int
-) -> None:
+) -> bool:
+    """Go on until it stops; True when that was for good."""
     if execution.cancelled:
         execution.abandon()
-        return
+        return True
     try:
         if threading.get_ident() == origin:
             done = execution.run()
@@ -602,16 +642,18 @@ def _advance_detached(
     except BaseException as error:
         execution.abandon()
         finished(error)
-        return
+        return True
     if done:
         finished(None)
-        return
+        return True
     assert execution.block is not None
     if execution.cancelled:
         execution.abandon()
-        return
+        return True
     try:
-        execution.block.begin(lambda: run_in_worker(lambda: _advance_detached(execution, finished, 0)))
+        execution.block.begin(_go_on_in_worker(execution, finished))
     except BaseException as error:  # no thread to be had, for instance: whoever waits must know
         execution.abandon()
         finished(error)
+        return True
+    return False

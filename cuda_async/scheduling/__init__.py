@@ -29,6 +29,7 @@ from ._stream import Stream
 from ._submission import Submission
 from ._waiting import checkpoint, running_library, wait_for_callback, wait_for_submission
 from ._workers import (
+    Unfinished,
     WaitElsewhere,
     WorkerTask,
     block_on,
@@ -48,6 +49,7 @@ __all__ = [
     "Stream",
     "StreamPoolRoundRobin",
     "Submission",
+    "Unfinished",
     "WaitElsewhere",
     "WorkerTask",
     "adopt",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DeviceLostError
 from ._device import all_open_devices
 from ._waiting import wait_for_callback, wait_for_submission
-from ._workers import abandoned_tasks
+from ._workers import abandoned_work
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -31,8 +31,8 @@ class Drain:
 
     def sync(self) -> None:
         """Block this thread until it is so."""
-        for task in abandoned_tasks():
-            task.block()
+        for work in abandoned_work():
+            work.block()
         for _ in range(2):  # freeing what was dropped enqueues the frees
             for submission in _open_submissions():
                 try:
@@ -45,8 +45,8 @@ class Drain:
         return self._wait().__await__()
 
     async def _wait(self) -> None:
-        for task in abandoned_tasks():
-            await wait_for_callback(task.begin_waiting)
+        for work in abandoned_work():
+            await wait_for_callback(work.begin_waiting)
         for _ in range(2):
             for submission in _open_submissions():
                 try:

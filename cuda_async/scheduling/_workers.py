@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = [
+    "Unfinished",
     "WaitElsewhere",
     "WorkerTask",
-    "abandoned_tasks",
+    "abandoned_work",
     "block_on",
     "may_wait_elsewhere",
     "run_in_worker",
@@ -70,7 +71,7 @@ class _Workers:
 
 
 _workers = _Workers()
-_abandoned: set[WorkerTask] = set()
+_abandoned: set[Unfinished] = set()
 _abandoned_lock = threading.Lock()
 
 
@@ -136,47 +137,34 @@ def waiting_elsewhere(allowed: bool) -> Iterator[None]:
         _allowed.value = before
 
 
-class WorkerTask:
-    """A call on a worker thread, started here; `finished` is called after it, on that thread. It must not raise.
+class Unfinished:
+    """Work that holds things until it is done, and that `drain()` can wait for."""
 
-    Whoever waits may give up, the thread goes on: what it holds is held until then, and `drain()` waits for it.
-    """
+    __slots__ = ("_callbacks", "_done")
 
-    __slots__ = ("_callbacks", "_done", "_finished", "_work")
-
-    def __init__(self, work: Callable[[], None], finished: Callable[[], None]) -> None:
-        self._work: Callable[[], None] | None = work
-        self._finished: Callable[[], None] | None = finished
+    def __init__(self) -> None:
         self._done = False
         self._callbacks: list[Callable[[], None]] = []
-        run_in_worker(self._run)
-
-    def _run(self) -> None:
-        work, finished = self._work, self._finished
-        assert work is not None
-        assert finished is not None
-        over = True
-        try:
-            work()
-        except WaitElsewhere as waiting:
-            over = False
-            waiting.subscribe(lambda: run_in_worker(self._run))
-        finally:
-            if over:
-                self._work = self._finished = None
-                del work  # and what it holds, before anybody hears of it
-                with _abandoned_lock:
-                    self._done = True
-                    _abandoned.discard(self)
-                finished()
-                for callback in self._callbacks:
-                    callback()
 
     def abandon(self) -> None:
-        """Nobody waits for it any more."""
+        """Nobody waits for it any more, except `drain()`."""
         with _abandoned_lock:
             if not self._done:
                 _abandoned.add(self)
+
+    def finish(self) -> None:
+        """It is done, and holds nothing any more."""
+        self._note_done()
+        self._tell()
+
+    def _note_done(self) -> None:
+        with _abandoned_lock:
+            self._done = True
+            _abandoned.discard(self)
+
+    def _tell(self) -> None:
+        for callback in self._callbacks:
+            callback()
 
     def begin_waiting(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` when it is done, at once if it is; returns how to give up."""
@@ -195,7 +183,40 @@ class WorkerTask:
         block_on(done)
 
 
-def abandoned_tasks() -> list[WorkerTask]:
-    """Those that still run though nobody waits for them."""
+class WorkerTask(Unfinished):
+    """A call on a worker thread, started here; `finished` is called after it, on that thread. It must not raise.
+
+    Whoever waits may give up, the thread goes on: what it holds is held until then, and `drain()` waits for it.
+    """
+
+    __slots__ = ("_finished", "_work")
+
+    def __init__(self, work: Callable[[], None], finished: Callable[[], None]) -> None:
+        super().__init__()
+        self._work: Callable[[], None] | None = work
+        self._finished: Callable[[], None] | None = finished
+        run_in_worker(self._run)
+
+    def _run(self) -> None:
+        work, finished = self._work, self._finished
+        assert work is not None
+        assert finished is not None
+        over = True
+        try:
+            work()
+        except WaitElsewhere as waiting:
+            over = False
+            waiting.subscribe(lambda: run_in_worker(self._run))
+        finally:
+            if over:
+                self._work = self._finished = None
+                del work  # and what it holds, before anybody hears of it
+                self._note_done()
+                finished()
+                self._tell()
+
+
+def abandoned_work() -> list[Unfinished]:
+    """What still goes on though nobody waits for it."""
     with _abandoned_lock:
         return list(_abandoned)

@@ -80,3 +80,22 @@ def test_collected_while_the_device_is_locked(make):
     controls.advance_all()
     device.collect()
     assert device.memory_stats().used_bytes == 0
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_drain_waits_for_futures_that_are_still_preparing(host, cancelled):
+    """Forgotten or cancelled, they hold what they were given until a worker thread is through with them."""
+    before = host.memory_stats().used_bytes
+    release = threading.Event()
+    tensor = ca.zeros(1000).sync()
+    future = ca.zip(ca.value(tensor), Gated(release)).first().then(ca.copy).start()
+    if cancelled:
+        assert future.cancel()
+    del future, tensor
+    timer = threading.Timer(0.01, release.set)
+    timer.start()
+    ca.drain().sync()
+    assert release.is_set()
+    assert host.memory_stats().used_bytes == before
+    timer.join()
