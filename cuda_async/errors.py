@@ -6,9 +6,12 @@ wrong, what was given and what to do, in that order.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "AliasError",
     "CaptureError",
+    "CheckError",
     "ClosedError",
     "CompileError",
     "ConsumedError",
@@ -136,6 +139,18 @@ class MemoryFault(CudaAsyncError):
     def __str__(self) -> str:
         text = super().__str__()
         return f"kernel {self.kernel}: {text}" if self.kernel else text
+
+
+class CheckError(CudaAsyncError):
+    """The checking mode of the host device found a race or a misuse of memory in work that has run to its end.
+
+    Attributes:
+        reports: the findings, each a `cuda_async.testing.CheckReport`.
+    """
+
+    def __init__(self, message: str, reports: tuple[Any, ...] = ()) -> None:
+        self.reports = reports
+        super().__init__(message)
 
 
 class CaptureError(CudaAsyncError):

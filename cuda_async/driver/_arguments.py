@@ -9,14 +9,30 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ._protocol import ParameterInfo
 
-__all__ = ["ArgumentBlock"]
+__all__ = ["ArgumentBlock", "DeclaredUses"]
+
+Range = tuple[int, int]
+
+
+class DeclaredUses(NamedTuple):
+    """What a launch was told that its kernel may touch, for a device that checks it; ranges [start, end) of addresses.
+
+    Attributes:
+        arguments: the packed arguments that this goes with.
+        read, written: tensors. buffers: the whole memory that these are parts of.
+    """
+
+    arguments: bytes
+    read: tuple[Range, ...]
+    written: tuple[Range, ...]
+    buffers: tuple[Range, ...]
 
 
 class ArgumentBlock:
@@ -25,13 +41,23 @@ class ArgumentBlock:
     Attributes:
         buffer: the bytes; write with `struct.pack_into`.
         pointers_address: address of the `void*[]` for `cuLaunchKernel`; 0 when there are no parameters.
+        declared: what goes with the bytes, on a device that checks; None otherwise.
     """
 
-    __slots__ = ("_parameters", "_pointers", "_storage", "buffer", "pointers_address", "size_bytes")
+    __slots__ = (
+        "_parameters",
+        "_pointers",
+        "_storage",
+        "buffer",
+        "declared",
+        "pointers_address",
+        "size_bytes",
+    )
 
     def __init__(self, parameters: Sequence[ParameterInfo]) -> None:
         size = max((p.offset_bytes + p.size_bytes for p in parameters), default=0)
         self.size_bytes = size
+        self.declared: DeclaredUses | None = None
         self._parameters = parameters
         # 16 spare bytes: parameters are aligned to at most 16, and the start must be too.
         self._storage = (ctypes.c_ubyte * (size + 16))()
@@ -51,6 +77,7 @@ class ArgumentBlock:
         """Another block, with the same bytes now."""
         other = ArgumentBlock(self._parameters)
         other.buffer[:] = self.buffer
+        other.declared = self.declared
         return other
 
     def __bytes__(self) -> bytes:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..driver import ArgumentBlock
 from ..errors import AliasError, LaunchError
-from ..memory import Mut, Read, Tensor, extent
+from ..memory import Mut, Read, Tensor
 from ..scheduling import order_read, order_uses, order_write
 from ._arguments import ADDRESS
 from ._context import check_operand
+from ._declared import byte_range, declare
 from ._execution import common
 from ._op import DeviceOp
 from ._unprepared import UNPREPARED
@@ -99,12 +100,6 @@ def as_shared_bytes(size_bytes: object) -> int:
         raise TypeError(f"shared_mem_bytes is {size_bytes!r}; expected an int") from None
 
 
-def _byte_range(tensor: Tensor) -> tuple[int, int]:
-    low, high = extent(tensor.shape, tensor.strides)
-    size = tensor.dtype.itemsize
-    return tensor._address + low * size, tensor._address + high * size
-
-
 def check_aliases(
     what: str, writes: Sequence[Tensor], reads: Sequence[Tensor], labels: Sequence[str] = ()
 ) -> None:
@@ -134,8 +129,8 @@ def check_aliases(
 
 def _share_memory(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors have an element's byte in common."""
-    low_a, high_a = _byte_range(a)
-    low_b, high_b = _byte_range(b)
+    low_a, high_a = byte_range(a)
+    low_b, high_b = byte_range(b)
     if low_a >= high_b or low_b >= high_a:
         return False
     if a.is_contiguous and b.is_contiguous:
@@ -252,6 +247,8 @@ def launch_step_by_step(
     with device._lock:
         order_uses(stream, reads, writes)
         plan.struct.pack_into(loaded.block.buffer, 0, *values)
+        if getattr(driver, "checker", None) is not None:
+            _declare_arguments(loaded.block, (*args, *uses))
         if cluster is not None or cooperative or programmatic:
             driver.launch_with_attributes(
                 loaded.handle,
@@ -268,6 +265,14 @@ def launch_step_by_step(
             driver.launch(loaded.handle, grid, block, shared_bytes, stream._handle, loaded.block)
         stream._retained.append(loaded)
     return result
+
+
+def _declare_arguments(block: ArgumentBlock, args: Sequence[Any]) -> None:
+    declare(
+        block,
+        [a.tensor for a in args if isinstance(a, Read)],
+        [a.tensor for a in args if isinstance(a, Mut)],
+    )
 
 
 def _check_cluster(loaded: LoadedFunction, grid: Dimensions, cluster: Dimensions) -> None:
@@ -348,6 +353,8 @@ class BoundLaunch:
         check_argument_aliases(loaded, args, ())
         arguments = ArgumentBlock(loaded.info.parameters)
         plan.struct.pack_into(arguments.buffer, 0, *values)
+        if getattr(loaded.driver, "checker", None) is not None:
+            _declare_arguments(arguments, args)
         self._loaded = loaded
         self._outputs: tuple[Any, ...] = given if outputs is None else outputs  # keeps the tensors alive
         launches: dict[Stream, Callable[[], tuple[Any, ...]]] = {}

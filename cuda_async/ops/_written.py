@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ._arguments import MUT, OTHER, READ
+from ._declared import declare
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,9 +88,14 @@ def _write_launch(
     code.names["pack_into"] = plan.struct.pack_into
     pack = [f"pack_into(buffer, 0, {', '.join(code.value_list)})"] if count else []
     start = "result = (checked[1].get(stream) or loaded.bind_on(stream, checked))()"
+    declaring = []
+    if getattr(names["driver"], "checker", None) is not None:
+        code.names["declare"] = declare
+        reads, writes = ([b.replace("b", "t") for b in some] for some in (code.reads, code.writes))
+        declaring = [f"declare(block, {several(reads)}, {several(writes)})"]
     result = f"return {code.outputs}"
     if is_quick:
-        enqueue = [*pack, *_order_lines(code.reads, code.writes, is_plain=True), start]
+        enqueue = [*pack, *_order_lines(code.reads, code.writes, is_plain=True), *declaring, start]
         plain = [f"{b}.plain_on is device" for b in (*code.reads, *code.writes)]
         plain += [pair.replace(" is ", " is not ") for pair in pairs]
         lines = [*_enqueue_lines(enqueue), result]
@@ -106,7 +112,7 @@ def _write_launch(
             pairs += [f"{w}.retained_on_use" for w in code.writes]
         if pairs:
             code.lines.append(f"if {' or '.join(pairs)}: check_aliases(loaded, args, ())")
-        enqueue = [*_order_lines(code.reads, code.writes), *pack, start]
+        enqueue = [*_order_lines(code.reads, code.writes), *pack, *declaring, start]
         code.lines += [*_under_lock(_enqueue_lines(enqueue)), result]
     launch: LaunchFunction = written_function(
         f"launch(args, ctx, {'config' if is_quick else 'checked'})",

@@ -15,7 +15,7 @@ from ..ir import AtomicCasOp, AtomicOp, AtomicReduceOp, Value, ViewType
 from ._machine import Array, Frame, runs
 from ._memory import places
 from ._numeric import narrow, wide
-from ._pointers import pointee
+from ._pointers import pointee, touch_pointers
 
 __all__: list[str] = []
 
@@ -58,10 +58,13 @@ def _read_modify_write(
     operands: tuple[Value, ...],
     combine: Callable[..., Array],
     result: Array,
+    op: AtomicOp | AtomicCasOp,
 ) -> None:
     """Put `combine(old, *operands)` where pointers point, in turn; `result` gets what was there."""
     dtype = pointee(pointers).dtype
     shape = result.shape
+    if frame.machine.watch is not None:
+        touch_pointers(frame, op, frame[pointers], mask, dtype.itemsize, "update")
     addresses = np.broadcast_to(frame[pointers], shape).reshape(-1)
     tiles = [np.broadcast_to(frame[v], shape).reshape(-1) for v in operands]
     active = (
@@ -100,6 +103,7 @@ def _atomic(frame: Frame, op: AtomicOp) -> None:
         (op.tile,),
         lambda old, tile: _combine(op.mode, old, tile, dtype),
         result,
+        op,
     )
     frame[op.result], frame[op.result_token] = result, _NO_TOKEN
 
@@ -112,7 +116,7 @@ def _atomic_cas(frame: Frame, op: AtomicCasOp) -> None:
     def swapped(old: Array, expected: Array, desired: Array) -> Array:
         return np.where(old.view(bits) == expected.view(bits), desired, old)
 
-    _read_modify_write(frame, op.pointers, op.mask, (op.expected, op.desired), swapped, result)
+    _read_modify_write(frame, op.pointers, op.mask, (op.expected, op.desired), swapped, result, op)
     frame[op.result], frame[op.result_token] = result, _NO_TOKEN
 
 
@@ -125,6 +129,8 @@ def _atomic_reduce(frame: Frame, op: AtomicReduceOp) -> None:
     for tensor, row, starts, counts in places(frame, op, frame.size):
         where = tuple([slice(s, s + n) for s, n in zip(starts, counts, strict=True)])
         content = tile[row % len(tile)][tuple([slice(n) for n in counts])]
+        if frame.machine.watch is not None:
+            tensor.touch(frame, op, row, frame.size, starts, counts, "update")
         window = tensor.window(row, "write")
         window[where] = _combine(op.mode, window[where], content, view.tensor.dtype)
     frame[op.result_token] = _NO_TOKEN

@@ -119,6 +119,9 @@ class TileHostFunction:
         block_ids = tuple([Value(scalar(int32)) for _ in range(3)])
         assert len(block_ids) == 3
         machine = Machine(self.function, memory, grid, block_ids, self._constants)
+        # a device that checks is told what each block touches
+        if getattr(memory, "checker", None) is not None:
+            machine.watch = memory.checker.watch_tiles(memory, grid)  # type: ignore[attr-defined]  # known by methods
         run = self._batches(machine, arguments, pick)
         while True:
             machine.deadline = time.perf_counter() + STEP_S if pick is None else math.inf

@@ -144,6 +144,7 @@ class Machine:
         block_ids: stand for the indices of a frame's blocks along each axis.
         constants: arrays of constants, made once.
         deadline: when this step is to give up control.
+        watch: is told what blocks touch, on a device that checks.
     """
 
     function: Function
@@ -153,6 +154,7 @@ class Machine:
     block_ids: tuple[Value, Value, Value]
     constants: dict[Op, Array]
     deadline: float = 0.0
+    watch: Any = None  # of the host device, as the memory is
 
     def run(self, arguments: Sequence[Array], ids: Sequence[Array]) -> Generator[None]:
         """Run blocks, given the entry arguments and each block's index along the grid axes."""
@@ -162,6 +164,13 @@ class Machine:
         for axis, value in enumerate(self.block_ids):
             frame[value] = ids[axis]
         yield from run_block(frame, self.function.body)
+
+    def numbers(self, frame: Frame) -> Array:
+        """The numbers of a frame's blocks, x running fastest."""
+        x, y, z = (frame[value].astype(np.int64) for value in self.block_ids)
+        columns, rows, _ = self.grid
+        found: Array = x + columns * (y + rows * z)
+        return found
 
     def over(self) -> bool:
         """True when the step has run long enough."""

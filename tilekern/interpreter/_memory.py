@@ -6,6 +6,7 @@ all blocks. The tiles of a batch are copied one block at a time: a slice each, c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -84,6 +85,42 @@ class TensorWindow:
         for along, stride in zip(index, self._strides, strict=True):
             found = found + along.astype(np.int64) * (stride.astype(np.int64).reshape(-1, *ones) * itemsize)
         return found
+
+    def touch(
+        self,
+        frame: Frame,
+        op: Op,
+        row: int,
+        rows: int,
+        starts: Sequence[int],
+        counts: Sequence[int],
+        access: str,
+    ) -> None:
+        """Tell who watches that a block touches a box of elements; where `rows` is 1, that all blocks do."""
+        numbers = frame.machine.numbers(frame)
+        itemsize = 1 if self.dtype is bool_ else self.dtype.itemsize
+        strides = [int(a[row % len(a)]) * itemsize for a in self._strides]
+        address = int(self._base[row % len(self._base)]) + sum(
+            s * n for s, n in zip(strides, starts, strict=True)
+        )
+        blocks = numbers if rows == 1 else numbers[row : row + 1]
+        frame.machine.watch.touch_box(op, blocks, address, counts, strides, itemsize, access)
+
+    def touch_picked(
+        self, frame: Frame, op: Op, row: int, rows: int, there: Sequence[slice | Array], access: str
+    ) -> None:
+        """The same for elements picked along an axis."""
+        index = [np.arange(a.start, a.stop) if isinstance(a, slice) else a for a in there]
+        itemsize = 1 if self.dtype is bool_ else self.dtype.itemsize
+        addresses: Array = np.full((1,) * len(index), int(self._base[row % len(self._base)]), np.int64)
+        for axis, (along, stride) in enumerate(zip(index, self._strides, strict=True)):
+            shape = [1] * len(index)
+            shape[axis] = len(along)
+            addresses = addresses + along.reshape(shape) * (int(stride[row % len(stride)]) * itemsize)
+        numbers = frame.machine.numbers(frame)
+        blocks = numbers[:2] if rows == 1 and access != "read" else numbers[row : row + 1]
+        for block in blocks:
+            frame.machine.watch.touch_elements(op, np.array([block]), addresses, itemsize, access)
 
     def window(self, row: int, access: Access) -> Array:
         """Live memory as an array, for a block."""
@@ -200,6 +237,8 @@ def _load(frame: Frame, op: LoadOp) -> None:
     whole = tuple(sides)
     for tensor, row, starts, counts in places(frame, op, rows):
         where = tuple([slice(s, s + n) for s, n in zip(starts, counts, strict=True)])
+        if frame.machine.watch is not None:
+            tensor.touch(frame, op, row, rows, starts, counts, "read")
         source = tensor.window(row, "read")[where]
         if counts == whole:
             result[row] = source
@@ -221,6 +260,8 @@ def _store(frame: Frame, op: StoreOp) -> None:
     rows = max(_rows_of(frame, op), len(tile))
     for tensor, row, starts, counts in places(frame, op, rows):
         where = tuple([slice(s, s + n) for s, n in zip(starts, counts, strict=True)])
+        if frame.machine.watch is not None:
+            tensor.touch(frame, op, row, rows, starts, counts, "write")
         content = tile[row % len(tile)][tuple([slice(n) for n in counts])]
         tensor.window(row, "write")[where] = content
     frame[op.result_token] = _NO_TOKEN
@@ -270,6 +311,8 @@ def _load_sparse(frame: Frame, op: LoadSparseOp) -> None:
     result[...] = _PADDING[view.padding]
     for row in range(rows):
         there, here = _picked(frame, op, row)
+        if frame.machine.watch is not None:
+            tensor.touch_picked(frame, op, row, rows, there, "read")
         result[row][here] = tensor.window(row, "read")[there]
     frame[op.result] = result != 0 if dtype is bool_ else result
     frame[op.result_token] = _NO_TOKEN
@@ -281,6 +324,8 @@ def _store_sparse(frame: Frame, op: StoreSparseOp) -> None:
     rows = max([len(tensor), len(tile), *[len(frame[v]) for v in op.index]])
     for row in range(rows):
         there, here = _picked(frame, op, row)
+        if frame.machine.watch is not None:
+            tensor.touch_picked(frame, op, row, rows, there, "write")
         tensor.window(row, "write")[there] = tile[row % len(tile)][here]
     frame[op.result_token] = _NO_TOKEN
 

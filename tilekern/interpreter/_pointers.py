@@ -8,6 +8,8 @@ import numpy as np
 
 from ..dtypes import DType, bool_
 from ..ir import (
+    AtomicCasOp,
+    AtomicOp,
     ElementPointersOp,
     InBoundsOp,
     LoadPointersOp,
@@ -17,10 +19,10 @@ from ..ir import (
     TileType,
     Value,
 )
-from ._machine import Frame, runs
+from ._machine import Array, Frame, runs
 from ._memory import out_of_range
 
-__all__ = ["pointee", "stored"]
+__all__ = ["pointee", "stored", "touch_pointers"]
 
 _NO_TOKEN = np.zeros(1, bool)
 
@@ -36,6 +38,28 @@ def pointee(pointers: Value) -> DType:
 def stored(dtype: DType) -> np.dtype[Any]:
     """What NumPy sees in memory of an element type: bytes where there are bools."""
     return np.dtype(np.uint8) if dtype is bool_ else dtype.dtype
+
+
+def touch_pointers(
+    frame: Frame,
+    op: LoadPointersOp | StorePointersOp | AtomicOp | AtomicCasOp,
+    addresses: Array,
+    mask: Value | None,
+    itemsize: int,
+    access: str,
+) -> None:
+    """Tell who watches what blocks touch through pointers."""
+    watch = frame.machine.watch
+    numbers = frame.machine.numbers(frame)
+    chosen = np.ones((1,) * addresses.ndim, bool) if mask is None else frame[mask]
+    rows = max(len(addresses), len(chosen), len(numbers))
+    shape = (rows, *np.broadcast_shapes(addresses.shape[1:], chosen.shape[1:]))
+    blocks = numbers.reshape(-1, *(1,) * (addresses.ndim - 1))
+    picked = np.broadcast_to(chosen, shape)
+    touched = np.broadcast_to(addresses, shape)[picked]
+    if touched.size:
+        watch.touch_elements(op, np.broadcast_to(blocks, shape)[picked], touched, itemsize, access)
+    watch.synchronize(numbers, acquires=op.acquires, releases=op.releases)
 
 
 @runs(OffsetOp)
@@ -73,6 +97,8 @@ def _load_pointers(frame: Frame, op: LoadPointersOp) -> None:
     dtype = pointee(op.pointers)
     memory = frame.machine.memory
     addresses = frame[op.pointers]
+    if frame.machine.watch is not None:
+        touch_pointers(frame, op, addresses, op.mask, stored(dtype).itemsize, "read")
     if op.mask is None:
         loaded = memory.load(addresses.astype(np.uint64), stored(dtype))
         frame[op.result] = loaded != 0 if dtype is bool_ else loaded
@@ -93,6 +119,8 @@ def _store_pointers(frame: Frame, op: StorePointersOp) -> None:
     addresses, tile = frame[op.pointers], frame[op.tile]
     mask = np.ones([1] * tile.ndim, bool) if op.mask is None else frame[op.mask]
     addresses, tile, mask = np.broadcast_arrays(addresses, tile, mask)
+    if frame.machine.watch is not None:
+        touch_pointers(frame, op, addresses, op.mask, dtype.itemsize, "write")
     if mask.any():
         frame.machine.memory.store(addresses[mask].astype(np.uint64), tile[mask].astype(dtype))
     frame[op.result_token] = _NO_TOKEN

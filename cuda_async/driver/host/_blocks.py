@@ -13,12 +13,15 @@ The lock is reentrant: finalizers change tables (of foreign memory), and may run
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ._fork import Level, fork_safe_lock
+
+if TYPE_CHECKING:
+    from .check import Shadow
 
 __all__ = ["Block", "BlockTable", "RawMemory", "Window"]
 
@@ -42,7 +45,7 @@ class RawMemory:
 class Block:
     """One live range of memory, [start, end)."""
 
-    __slots__ = ("_windows", "bytes", "end", "live", "start", "what", "writable")
+    __slots__ = ("_windows", "bytes", "end", "live", "shadow", "start", "what", "writable")
 
     def __init__(self, start: int, memory: NDArray[np.uint8], what: str = "allocation") -> None:
         self.start = start
@@ -51,6 +54,7 @@ class Block:
         self.what = what
         self.writable = bool(memory.flags.writeable)
         self.live = True
+        self.shadow: Shadow | None = None  # the checking mode's
         self._windows: dict[np.dtype[Any], Window] = {}
 
     def window(self, dtype: np.dtype[Any]) -> Window:

@@ -30,7 +30,7 @@ from ._modules import Function, Module, load_image
 from ._order import SteppedOrder
 from ._pool import Pool
 from ._seeded import process_engine
-from ._settings import poison_freed
+from ._settings import host_check, poison_freed
 from ._stepped import SteppedControls
 from ._work import (
     AllocateEntry,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .._arguments import ArgumentBlock
     from .._protocol import Driver, FunctionInfo, HostImage, PoolStatistics
     from ._queue import Queue
+    from .check import Checker
 
 __all__ = ["HostDriver"]
 
@@ -79,6 +80,9 @@ class HostDriver(SteppedControls):
         memory_bytes: its memory; by default what the environment says.
         engine: what advances its streams, for devices that share one of their own; by default the process's.
         poison: whether freed memory is filled with 0xDD; by default what the environment says.
+        check: whether to look for races and misuse of memory (`check/`): `"raise"` fails what has them, `"collect"`
+            only collects them, `""` does not look; by default what the environment says. A device that differs from
+            the process's in this has an engine of its own.
     Attributes:
         memory: the device's address space. Memory of other owners (NumPy arrays) becomes accessible to kernels with
             `memory.add_foreign`.
@@ -97,12 +101,22 @@ class HostDriver(SteppedControls):
         memory_bytes: int | None = None,
         engine: Engine | None = None,
         poison: bool | None = None,
+        check: str | None = None,
     ) -> None:
         self.ordinal = ordinal
         self.memory = HostMemory(memory_bytes)
         self.properties = device_properties(ordinal, self.memory.size_bytes)
         self.pool = Pool(self.memory, f"host:{ordinal}")
+        wanted = host_check()
+        self._check_mode = wanted if check is None else check
+        if engine is None and not stepped and bool(self._check_mode) != bool(wanted):
+            engine = Engine()
         self.engine = engine or (Engine(SteppedOrder(), threaded=False) if stepped else process_engine())
+        self.checker: Checker | None = None
+        if self._check_mode:
+            from .check import process_checker
+
+            self.checker = self.engine.checker = self.memory.checker = process_checker()
         self._order_lock = fork_safe_lock(Level.REGISTRY)
         self._streams: dict[StreamHandle, Queue] = {}
         self._events: dict[EventHandle, _Event] = {}
@@ -133,6 +147,11 @@ class HostDriver(SteppedControls):
             raise first
 
     @property
+    def check_raises(self) -> bool:
+        """Whether work fails for what the checker finds in it."""
+        return self._check_mode == "raise"
+
+    @property
     def is_closed(self) -> bool:
         """True after `close()`."""
         return self._refusal is _closed
@@ -143,6 +162,7 @@ class HostDriver(SteppedControls):
         Pinned memory stays: arrays made on it may outlive the device.
         """
         self._refuse(_closed)
+        self.memory.checker = None  # what goes now goes with the device
         with contextlib.suppress(Exception):
             for module in list(self._modules.values()):
                 module.unload()
@@ -201,6 +221,8 @@ class HostDriver(SteppedControls):
         self.engine.look(queue)
         if queue.entries:
             return False
+        if self.checker is not None:
+            self.checker.observed_queue(queue)
         self.engine.raise_failure(queue)
         return True
 
@@ -242,6 +264,8 @@ class HostDriver(SteppedControls):
         if record is None:
             return True
         self.engine.look(record)
+        if self.checker is not None and record.done:
+            self.checker.observed(record)
         return _is_done(record)
 
     def event_synchronize(self, event: EventHandle) -> None:
@@ -560,7 +584,11 @@ class HostDriver(SteppedControls):
             cooperative=cooperative,
             pick=self.engine.block_picker(),
         )
-        return LaunchEntry(found.function, launch)
+        entry = LaunchEntry(found.function, launch)
+        declared = arguments.declared
+        if self.checker is not None and declared is not None and declared.arguments == launch.arguments:
+            entry.declared = declared
+        return entry
 
     def _module(self, module: ModuleHandle, call: str) -> Module:
         self._check()

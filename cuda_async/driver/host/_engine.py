@@ -48,6 +48,8 @@ from ._queue import Queue
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from .check import Checker
+
 __all__ = ["Engine"]
 
 _POLITE_AFTER_S = 0.002
@@ -61,7 +63,11 @@ class Engine:
     Args:
         order: decides which ready queue goes next.
         threaded: run steps in a thread of the engine's own; otherwise whoever calls `step` does.
+    Attributes:
+        checker: looks for races (`check/`), where that is wanted.
     """
+
+    checker: Checker | None = None
 
     def __init__(self, order: Order | None = None, *, threaded: bool = True) -> None:
         self.order: Order = order if order is not None else FairOrder()
@@ -122,6 +128,8 @@ class Engine:
         with self._lock:
             if queue.refusal is not None:
                 raise queue.refusal()
+            if self.checker is not None:
+                self.checker.enqueued(queue, entry)
             queue.enqueued += 1
             queue.entries.append(entry)
             if len(queue.entries) == 1:
@@ -148,6 +156,8 @@ class Engine:
         """Block this thread until the record is done; raises its error."""
         if not record.done:
             self._wait_until(lambda: record.done)
+        if self.checker is not None:
+            self.checker.observed(record)
         if record.failure is not None:
             raise record.failure.tell()
 
@@ -155,6 +165,8 @@ class Engine:
         """Call `callback` once the record is done, from the thread that completes it; False when it is already."""
         with self._lock:
             if record.done:
+                if self.checker is not None:
+                    self.checker.observed(record)
                 return False
             record.callbacks.append(callback)
         return True
@@ -163,6 +175,8 @@ class Engine:
         """Block this thread until what is in the queue now is done; raises an error nobody has had yet."""
         target = queue.enqueued
         self._wait_until(lambda: queue.completed >= target)
+        if self.checker is not None:
+            self.checker.observed_queue(queue)
         if queue.refusal is not None:
             raise queue.refusal()
         self.raise_failure(queue)
@@ -222,6 +236,8 @@ class Engine:
         error: Exception | None = None
         interrupt: KeyboardInterrupt | None = None
         done = True
+        checker = self.checker
+        outer = checker.enter(queue, entry) if checker is not None else None
         try:
             if not skip:
                 if steps is None:
@@ -235,6 +251,8 @@ class Engine:
             error = _explained(problem, entry)
             if isinstance(problem, KeyboardInterrupt) and not self.threaded:
                 interrupt = problem
+        if checker is not None and outer is not None:
+            checker.leave(outer)
         now = time.perf_counter()
         with self._lock:
             self._current = None
@@ -270,14 +288,20 @@ class Engine:
     def _run_immediate(self, queue: Queue, entry: Entry) -> None:
         """Lock held. The queue holds only this entry."""
         error: Exception | None = None
+        checker = self.checker
+        outer = checker.enter(queue, entry) if checker is not None else None
         try:
             entry.start()
         except Exception as problem:
             error = _explained(problem, entry)
+        if checker is not None and outer is not None:
+            checker.leave(outer)
         self._finish(queue, entry, error)
 
     def _finish(self, queue: Queue, entry: Entry, error: Exception | None) -> None:
         """Lock held. The first entry of the queue is done."""
+        if self.checker is not None:
+            error = self.checker.finished(queue, entry, error)
         queue.entries.popleft()
         queue.completed += 1
         queue.steps = None

@@ -8,7 +8,7 @@ A failure belongs to a queue from the entry that failed to the next event record
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,9 +45,15 @@ class Failure:
 
 
 class Entry:
-    """One piece of work in a queue."""
+    """One piece of work in a queue.
 
-    __slots__ = ()
+    Attributes:
+        stamp: what the checking mode keeps here; unset without it.
+    """
+
+    __slots__ = ("stamp",)
+
+    stamp: Any
 
     kernel = ""
     """Name of the kernel, for a launch."""

@@ -25,6 +25,7 @@ class Level(IntEnum):
     POOL = 2
     MEMORY = 3
     PINNED = 4
+    CHECK = 5
 
 
 class Restartable(Protocol):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ._work import LaunchEntry
+    from .check import Checker, GraphStep
 
 __all__ = ["ConditionalEntry", "GraphEntry", "HostGraph"]
 
@@ -51,6 +52,11 @@ class HostGraph:
         self._memory = memory
         self._launch = launch
         self._entries = self._all(self._nodes)
+        self._steps: tuple[GraphStep, ...] = ()
+        if memory.checker is not None:
+            from .check import graph_steps
+
+            self._steps = graph_steps(self._nodes)
 
     def refresh(self) -> None:
         """Launches from now on do what the nodes say now."""
@@ -58,7 +64,7 @@ class HostGraph:
 
     def entry(self) -> GraphEntry:
         """One launch."""
-        return GraphEntry(self._entries)
+        return GraphEntry(self._entries, self._steps, self._memory.checker)
 
     def _all(self, nodes: Sequence[Node]) -> tuple[Entry, ...]:
         entries: list[Entry] = []
@@ -103,20 +109,26 @@ class HostGraph:
 
 
 class GraphEntry(Entry):
-    """One launch of a graph."""
+    """One launch of a graph. `steps` says for a checker what comes before each entry."""
 
-    __slots__ = ("entries", "kernel")
+    __slots__ = ("_checker", "_steps", "entries", "kernel")
 
-    def __init__(self, entries: tuple[Entry, ...]) -> None:
+    def __init__(
+        self, entries: tuple[Entry, ...], steps: tuple[GraphStep, ...] = (), checker: Checker | None = None
+    ) -> None:
         self.entries = entries
         self.kernel = ""
+        self._steps = steps
+        self._checker = checker
 
     def start(self) -> Iterator[None]:
         return self._run(self.entries)
 
     def _run(self, entries: tuple[Entry, ...]) -> Iterator[None]:
-        for entry in entries:
+        for number, entry in enumerate(entries):
             self.kernel = entry.kernel  # whose fault it is, if one happens
+            if self._checker is not None:
+                self._checker.graph_step(self._steps[number] if entries is self.entries else None, entry)
             if isinstance(entry, ConditionalEntry):
                 while (body := entry.next_body()) is not None:
                     yield from self._run(body)

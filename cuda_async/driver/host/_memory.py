@@ -43,12 +43,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
+    from .check import Checker
+
 __all__ = [
     "Access",
     "HostMemory",
     "Region",
     "memory_array",
     "memory_window",
+    "note_array",
     "pinned_allocate",
     "pinned_release",
 ]
@@ -90,7 +93,10 @@ class HostMemory:
     Attributes:
         size_bytes: size of the arena, which is the device's memory.
         base: address of the arena.
+        checker: is told what comes, goes and is touched, where that is wanted (`check/`).
     """
+
+    checker: Checker | None = None
 
     def __init__(self, size_bytes: int | None = None) -> None:
         """Map an arena of `size_bytes`; without it, of what the environment or the default says."""
@@ -252,6 +258,8 @@ class HostMemory:
             if size_bytes == 0:
                 return np.empty(0, np.uint8)
             raise self.fault(address, size_bytes, access)
+        if self.checker is not None and self.checker.is_program():
+            self.checker.touch_range(block, address, size_bytes, access)
         return block.bytes[address - block.start : address - block.start + size_bytes]
 
     def array(
@@ -296,6 +304,8 @@ class HostMemory:
         """The error for an access that is not allowed, with the reason looked up. Returned, not raised."""
         with self._lock:
             reason = self._reason(address, size_bytes, access)
+        if self.checker is not None:
+            reason = self.checker.faulted(address, size_bytes, access, reason)
         return MemoryFault(address, size_bytes, access, reason, index=index)
 
     def _reason(self, address: int, size_bytes: int, access: Access) -> str:
@@ -382,7 +392,10 @@ class HostMemory:
     def activate(self, address: int, size_bytes: int) -> None:
         """Reserved addresses become a live allocation."""
         offset = address - self.base
-        self._blocks.add(Block(address, self._arena[offset : offset + size_bytes]))
+        block = Block(address, self._arena[offset : offset + size_bytes])
+        if self.checker is not None:
+            self.checker.activated(block, is_pool=address not in self._immediate)
+        self._blocks.add(block)
 
     def deactivate(self, address: int, *, poison: bool = False) -> None:
         """The live allocation at `address` ends; accesses to it are faults from now on."""
@@ -390,6 +403,8 @@ class HostMemory:
         if block is None:
             raise self.fault(address, 1, "write")
         self._freed.append((block.start, block.end))
+        if self.checker is not None:
+            self.checker.deactivated(block)
         if poison:
             block.bytes.fill(0xDD)
 
@@ -520,8 +535,14 @@ def pinned_release(address: int) -> None:
 
 
 def memory_window(memory: HostMemory, address: int, size_bytes: int, access: Access) -> NDArray[np.uint8]:
-    """`memory.view`, but of any host device of the process: copies go between devices by address."""
-    return _holder(memory, address).view(address, size_bytes, access)
+    """`memory.view` for work of any host device of the process: copies go between devices by address."""
+    holder = _holder(memory, address)
+    window = holder.view(address, size_bytes, access)
+    if memory.checker is not None and size_bytes:
+        block = holder.block_of(address)
+        if block is not None:
+            memory.checker.touch_range(block, address, size_bytes, access)
+    return window
 
 
 def memory_array(
@@ -532,8 +553,23 @@ def memory_array(
     strides_bytes: Sequence[int] | None,
     access: Access,
 ) -> NDArray[Any]:
-    """`memory.array`, but of any host device of the process."""
+    """`memory.array` for work of any host device of the process."""
     return _holder(memory, address).array(address, dtype, shape, strides_bytes, access)
+
+
+def note_array(
+    memory: HostMemory,
+    address: int,
+    item: int,
+    shape: Sequence[int],
+    strides_bytes: Sequence[int],
+    access: Access,
+) -> None:
+    """Where a checker is told: work reads or writes this array."""
+    if memory.checker is not None:
+        block = _holder(memory, address).block_of(address)
+        if block is not None:
+            memory.checker.touch_array(block, address, shape, strides_bytes, item, access)
 
 
 def _holder(memory: HostMemory, address: int) -> HostMemory:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ._entries import Entry, EventRecord, Failure
+    from .check import Track
 
 __all__ = ["Queue"]
 
@@ -30,6 +31,7 @@ class Queue:
         orphan: its stream was destroyed; it goes when it is empty.
         used_s: time used, as `FairOrder` counts it.
         ready_since: when it became ready, or took its last step.
+        track: what the checking mode knows of its order; None without it.
     """
 
     __slots__ = (
@@ -46,6 +48,7 @@ class Queue:
         "refusal",
         "reported",
         "steps",
+        "track",
         "used_s",
     )
 
@@ -64,3 +67,4 @@ class Queue:
         self.orphan = False
         self.used_s = 0.0
         self.ready_since = 0.0
+        self.track: Track | None = None

@@ -6,6 +6,8 @@
 - `CUDA_ASYNC_POISON_FREED`: `1` to fill freed memory with 0xDD. Default: `0`.
 - `CUDA_ASYNC_HOST_SEED`: a number, to draw the order of everything from it; `random` to draw that number too, and
   print it. Default: none, and an engine thread advances streams as time allows.
+- `CUDA_ASYNC_HOST_CHECK`: `1` to look for races and misuse of memory and fail what has them, `collect` to only collect
+  and print what is found. Default: `0`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ import sys
 
 from ...errors import ContextError
 
-__all__ = ["host_device_count", "host_seed", "memory_size_bytes", "parse_size_bytes", "poison_freed"]
+__all__ = [
+    "host_check",
+    "host_device_count",
+    "host_seed",
+    "memory_size_bytes",
+    "parse_size_bytes",
+    "poison_freed",
+]
 
 _SUFFIX = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
@@ -56,6 +65,18 @@ def host_device_count() -> int:
 def poison_freed() -> bool:
     """`CUDA_ASYNC_POISON_FREED`: whether freed memory is filled with 0xDD."""
     return os.environ.get("CUDA_ASYNC_POISON_FREED", "").strip().lower() in ("1", "true", "yes", "on")
+
+
+def host_check() -> str:
+    """`CUDA_ASYNC_HOST_CHECK`: `"raise"`, `"collect"`, or nothing."""
+    text = os.environ.get("CUDA_ASYNC_HOST_CHECK", "").strip().lower()
+    if text in ("", "0", "false", "no", "off"):
+        return ""
+    if text in ("1", "true", "yes", "on", "raise"):
+        return "raise"
+    if text == "collect":
+        return text
+    raise ContextError(f"CUDA_ASYNC_HOST_CHECK is {text!r}; give 1, collect or 0")
 
 
 def host_seed() -> int | None:

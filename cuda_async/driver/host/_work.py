@@ -15,13 +15,14 @@ import numpy as np
 from .._protocol import HostFunction, HostLaunch
 from ._convert import convert_elements
 from ._entries import Entry, EventRecord
-from ._memory import Access, HostMemory, memory_array, memory_window
+from ._memory import Access, HostMemory, memory_array, memory_window, note_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from .._arguments import DeclaredUses
     from ._pool import FreeTicket, Pool
 
 __all__ = [
@@ -40,14 +41,15 @@ _PIECE_ELEMENTS = 256 << 10
 
 
 class LaunchEntry(Entry):
-    """A kernel."""
+    """A kernel. `declared` is what it was told it may touch, on a device that checks."""
 
-    __slots__ = ("function", "kernel", "launch")
+    __slots__ = ("declared", "function", "kernel", "launch")
 
     def __init__(self, function: HostFunction, launch: HostLaunch) -> None:
         self.function = function
         self.launch = launch
         self.kernel = function.info.name
+        self.declared: DeclaredUses | None = None
 
     def start(self) -> Iterator[None]:
         return iter(self.function.start(self.launch))
@@ -109,6 +111,8 @@ class StridedCopyEntry(Entry):
         # Only whole elements move, so any type of that size and no alignment will do.
         dtype = _carrier(self.itemsize, (self.dst, self.src, *self.dst_strides, *self.src_strides))
         limit = max(1, min(_PIECE_BYTES // self.itemsize, _PIECE_ELEMENTS))
+        note_array(self.memory, self.src, self.itemsize, self.shape, self.src_strides, "read")
+        note_array(self.memory, self.dst, self.itemsize, self.shape, self.dst_strides, "write")
         if math.prod(self.shape) <= limit:
             self._copy(dtype, ...)
             return None

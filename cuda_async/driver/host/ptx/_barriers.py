@@ -139,6 +139,8 @@ class Barriers:
             and not barrier.waiting
         ):
             barrier.arrived[:] = False
+            if wave.watch is not None:
+                wave.watch.meet_blocks(wave, None)
             return following
         lanes = group.active_lanes()
         if predicate is not None:
@@ -192,6 +194,8 @@ class Barriers:
         done = present & np.where(barrier.expected > 0, threads >= barrier.expected, everyone)
         if not done.any():
             return
+        if wave.watch is not None:
+            wave.watch.meet_blocks(wave, np.flatnonzero(done))
         lanes = np.repeat(done, wave.lanes_per_block)
         self._release(barrier.waiting, lanes, barrier)
         barrier.arrived &= ~lanes
@@ -237,6 +241,8 @@ class Barriers:
         """bar.warp.sync: wait for the lanes of the mask, wherever they wait for this warp."""
         wave = self._wave
         if group.count == wave.live_count:
+            if wave.watch is not None:
+                wave.watch.meet_warps(wave, None)
             return following
         lanes = group.active_lanes()
         self._warp_arrived |= lanes
@@ -256,6 +262,8 @@ class Barriers:
         missing = self._warp_masks.reshape(-1, 32) & (live & ~here)[:, None]
         ready = (arrived & (missing == 0)).reshape(-1)
         if ready.any():
+            if wave.watch is not None:
+                wave.watch.meet_warps(wave, ready)
             self._warp_arrived &= ~ready
             self._release(self._warp_waiting, ready)
 
@@ -295,6 +303,8 @@ class Barriers:
         done = (arrived | ~live).all(axis=1) & arrived.any(axis=1)
         if not done.any():
             return
+        if wave.watch is not None:
+            wave.watch.meet_clusters(wave, np.flatnonzero(done))
         self._cluster_phase += done
         lanes = np.repeat(done, self._lanes_per_cluster)
         self._cluster_arrived &= ~lanes

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ..._protocol import HostLaunch
     from .._memory import HostMemory
+    from ..check import PtxWatch
     from ._code import Code
     from ._lanes import Array
     from ._program import Program
@@ -61,6 +62,7 @@ class Launch:
         parameters: the argument block, padded so that it can be viewed as any type.
         shared_bytes: of each block, static and dynamic.
         workspace: device memory for the grid-wide barrier of a cooperative launch; 0 without.
+        watch: is told of accesses and barriers, where the device checks.
     """
 
     grid: tuple[int, int, int]
@@ -102,6 +104,11 @@ class Launch:
         self._parameter_values: dict[tuple[int, str], Array] = {}
         self.workspace = 0
         self._pick = launch.pick
+        self.watch: PtxWatch | None = None
+        if self.memory.checker is not None:
+            from ..check import PtxWatch
+
+            self.watch = PtxWatch(self.memory.checker, self)
         self._blocks_per_wave = self._choose_blocks_per_wave()
         self._upcoming = 0
         self._waves: list[Wave] = []
@@ -132,6 +139,8 @@ class Launch:
         if self.cooperative:
             self.workspace = self.memory.allocate(_WORKSPACE_BYTES)
             self.memory.view(self.workspace, _WORKSPACE_BYTES, "write")[:] = 0
+            if self.watch is not None:
+                self.watch.give(self.workspace)
         try:
             yield from self._steps()
         finally:

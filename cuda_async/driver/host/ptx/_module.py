@@ -65,12 +65,14 @@ class LoadedModule:
         functions: the entries, by name.
         globals: (address, size in bytes) of the variables in device memory, by name.
         heap: of `malloc` and `free` in kernels.
+        is_watched: the device checks accesses.
     """
 
     def __init__(self, module: Module, memory: HostMemory) -> None:
         self.module = module
         self.name = module.name
         self._memory = memory
+        self.is_watched = memory.checker is not None
         self.heap = DeviceHeap(memory)
         self._addresses: dict[Variable, int] = {}
         self._function_addresses: dict[Function, int] = {}

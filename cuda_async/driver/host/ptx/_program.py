@@ -133,6 +133,7 @@ class Program:
         code: the entry's code.
         shared: layout of its shared memory.
         heap: of `malloc` and `free`.
+        is_watched: the device checks accesses.
         addressed: parameters of device functions that lie in local memory.
         variadic_bytes: room that parameters of unknown size need, for the calls there are.
         lane_values: special registers that are the same in all blocks, kept from launch to launch.
@@ -144,6 +145,7 @@ class Program:
         self._loaded = loaded
         self._entry = entry
         self.module_name = loaded.name
+        self.is_watched = loaded.is_watched
         self.heap = loaded.heap
         self.addressed = loaded.addressed_parameters
         self.variadic_bytes = loaded.variadic_bytes

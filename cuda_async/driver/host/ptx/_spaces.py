@@ -17,7 +17,7 @@ Shapes
 
 Checks
     An access outside the space's memory, or not aligned to its size, is a `MemoryFault`; the engine adds the
-    place. A mode that watches accesses would hook in here.
+    place. The checking mode (`check/`) is told here of every access to global and shared memory.
 """
 
 from __future__ import annotations
@@ -84,11 +84,15 @@ class _Global(Space):
     def load(self, group: Group, address: Array, where: Lanes | None, dtype: np.dtype[Any]) -> Array:
         wave = group.wave
         wave.accessed = where
+        if wave.watch is not None:
+            wave.watch.touch_global(group, address, where, dtype.itemsize, "read")
         return wave.memory.load(address if where is None or address.size == 1 else address[where], dtype)
 
     def store(self, group: Group, address: Array, where: Lanes | None, values: Array) -> None:
         wave = group.wave
         wave.accessed = where
+        if wave.watch is not None:
+            wave.watch.touch_global(group, address, where, values.itemsize, "write", values)
         if address.size == 1:
             wave.memory.store(address, values[-1:])
         else:
@@ -99,6 +103,8 @@ class _Global(Space):
     ) -> list[Region]:
         wave = group.wave
         wave.accessed = where
+        if wave.watch is not None:
+            wave.watch.touch_global(group, address, where, dtype.itemsize, "update")
         return wave.memory.regions(address if where is None else address[where], dtype, access)
 
 
@@ -110,6 +116,8 @@ class _Shared(Space):
         offset = self._offsets(group, address, where, dtype.itemsize, "read")
         shift = dtype.itemsize.bit_length() - 1
         view = wave.shared_view(dtype)
+        if wave.watch is not None:
+            wave.watch.touch_shared(group, self._places(group, offset, where), where, dtype.itemsize, "read")
         if group.rows is None:
             found: Array = view[offset >> shift]
             return found
@@ -124,6 +132,9 @@ class _Shared(Space):
         offset = self._offsets(group, address, where, values.itemsize, "write")
         view = wave.shared_view(values.dtype)
         shift = values.itemsize.bit_length() - 1
+        if wave.watch is not None:
+            places = self._places(group, offset, where)
+            wave.watch.touch_shared(group, places, where, values.itemsize, "write", values)
         if group.rows is None:
             view[offset >> shift] = values if offset.size > 1 else values[-1:]
         else:
@@ -133,14 +144,17 @@ class _Shared(Space):
         self, group: Group, address: Array, where: Lanes | None, dtype: np.dtype[Any], access: Access
     ) -> list[Region]:
         offset = self._offsets(group, address, where, dtype.itemsize, access)
-        if group.rows is not None:
-            offset = self._in_rows(group, offset, where)
+        offset = self._places(group, offset, where)
+        if group.wave.watch is not None:
+            group.wave.watch.touch_shared(group, offset, where, dtype.itemsize, "update")
         return [Region(group.wave.shared_view(dtype), offset >> (dtype.itemsize.bit_length() - 1), None)]
 
     def load_at(self, group: Group, address: Array, lanes: Lanes, dtype: np.dtype[Any]) -> Array:
         """Values at addresses that come with the lanes of the wave in whose blocks they are."""
         offset = self._offsets(group, address, None, dtype.itemsize, "read")
         wave = group.wave
+        if wave.watch is not None:
+            wave.watch.touch_shared_at(wave, wave.rows[lanes] + offset, lanes, dtype.itemsize)
         place = (wave.rows[lanes] + offset) >> (dtype.itemsize.bit_length() - 1)
         found: Array = wave.shared_view(dtype)[place]
         return found
@@ -161,6 +175,10 @@ class _Shared(Space):
             index = int(bad.argmax())
             raise _outside("shared", int(inside[index]), size, access, wave.shared_bytes, index)
         return offset
+
+    def _places(self, group: Group, offset: Lanes, where: Lanes | None) -> Lanes:
+        """Offsets into the shared memory of all blocks of the wave."""
+        return offset if group.rows is None else self._in_rows(group, offset, where)
 
     def _in_rows(self, group: Group, offset: Lanes, where: Lanes | None) -> Lanes:
         rows = group.rows

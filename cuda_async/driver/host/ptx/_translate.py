@@ -39,6 +39,7 @@ from ._syntax import (
     Variable,
     is_signed_type,
 )
+from ._watched import watched
 
 if TYPE_CHECKING:
     from ._code import Step
@@ -164,6 +165,8 @@ class Translator:
             block.code = self.code
             for instruction in basic.instructions:
                 step = self._step(instruction)
+                if self.program.is_watched:
+                    step = watched(step, instruction)
                 if step is not None:
                     block.steps.append(step)
                     block.instructions.append(instruction)

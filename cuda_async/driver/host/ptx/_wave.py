@@ -29,6 +29,7 @@ from ._syntax import Variable
 from ._translate import Source
 
 if TYPE_CHECKING:
+    from ..check import PtxWatch, Shadow
     from ._code import Code, CodeBlock
     from ._lanes import Array
     from ._launch import Launch
@@ -56,6 +57,8 @@ class Wave:
         live: lanes whose thread has not exited.
         accessed: positions of the last memory access, to tell which thread was at fault.
         spins: turns of loops in which nobody but waiting threads ran.
+        watch: is told of accesses and barriers, where the device checks; then `instruction` is the one that accesses
+            memory, and `shared_shadow` what is known of shared memory.
     """
 
     size: int
@@ -73,6 +76,9 @@ class Wave:
         self.size = blocks * self.lanes_per_block
         self.accessed: Lanes | None = None
         self.spins = 0
+        self.watch: PtxWatch | None = launch.watch
+        self.instruction: Instruction | None = None
+        self.shared_shadow: Shadow | None = None
 
         self.shared_bytes = launch.shared_bytes
         self.shared_stride = max(16, -(-launch.shared_bytes // 256) * 256)
