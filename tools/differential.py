@@ -17,7 +17,6 @@ import json
 import multiprocessing
 import multiprocessing.connection
 import os
-import re
 import sys
 import tempfile
 import time
@@ -118,24 +117,6 @@ def expected_of(drawn: Drawn) -> list[tuple[str, Array, Array | None]]:
     ]
 
 
-def slice_of(drawn: Drawn, output: int) -> list[str]:
-    """The statements that an output depends on."""
-    lines = drawn.source.split("def drawn", 1)[1].splitlines()[1:]
-    if output >= len(drawn.outputs):
-        return lines  # memory that all blocks share
-    needed = set(re.findall(rf"o{output}\.store\((\w+)\)", drawn.source))
-    kept: list[str] = []
-    for line in reversed(lines):
-        names = set(re.findall(r"\bv\d+\b", line))
-        makes = names & needed
-        opens_block = line.rstrip().endswith(":")
-        if f"o{output}.store" in line or makes or opens_block:
-            kept.append(line)
-            if not opens_block or names:
-                needed |= names
-    return kept[::-1]
-
-
 def stand_ins(drawn: Drawn) -> tuple[Any, ...]:
     """The arguments of a program, without memory."""
     import tilekern as tk
@@ -194,7 +175,7 @@ def check(
                 problems.append(
                     f"seed {seed}: {side} gives {found[at]!r} for element {at} of output {i} ({dtype}), NumPy "
                     f"{expected[at]!r}; {len(wrong)} of {found.size} differ ({drawn.geometry}):\n"
-                    + "\n".join(slice_of(drawn, i))
+                    + "\n".join(drawn.slice_of(i))
                 )
     if device is not None and not problems:
         for i, (one, two) in enumerate(zip(sides["host:0"], sides[device], strict=True)):

@@ -99,6 +99,16 @@ def test_only_what_matters_is_counted(tool):
     assert p.reaching([used])["bitwise_not"] == 0
 
 
+def test_loads_hang_on_the_stores_before_them(tool):
+    p = tool.random_kernels.Program(3)
+    p.perform("store")
+    stored = next(place for place, chunk in enumerate(p.chunks) if chunk.writes)
+    p.perform("load")
+    assert stored in tool.random_kernels.program.needed(p.chunks, {p.values[-1].name}, set())
+    p.perform("bid")
+    assert stored not in tool.random_kernels.program.needed(p.chunks, {p.values[-1].name}, set())
+
+
 @pytest.mark.parametrize(
     ("value", "dtype", "mode", "expected"),
     [

@@ -12,6 +12,7 @@ What is counted as drawn is what an output, or memory that is written, hangs on.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -25,7 +26,19 @@ from . import exact as exact
 from . import memory as memory
 from . import tiles as tiles
 from .geometry import TILE, Array, Geometry, View, draw_view
-from .program import FLOATS, FP8, INTEGERS, OPERATIONS, Memory, Program, Value, numpy_type, wide
+from .program import (
+    FLOATS,
+    FP8,
+    INTEGERS,
+    OPERATIONS,
+    Chunk,
+    Memory,
+    Program,
+    Value,
+    needed,
+    numpy_type,
+    wide,
+)
 
 __all__ = ["NOT_DRAWN", "OPERATIONS", "TILE", "Drawn", "Output", "Program", "draw", "wide"]
 
@@ -70,6 +83,20 @@ class Drawn:
     options: dict[str, object] = field(default_factory=dict)
     const_grid: bool = False
     used: Counter[str] = field(default_factory=Counter)
+    opening: list[str] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)
+    stores: list[str] = field(default_factory=list)
+
+    def slice_of(self, output: int) -> list[str]:
+        """The statements that an output hangs on, or one of the memories, which are counted behind the outputs."""
+        if output < len(self.outputs):
+            kept = [line for line in self.stores if f"o{output}." in line or "o" not in line.split(".")[0]]
+            live = needed(self.chunks, set(re.findall(r"\bv\d+\b", "\n".join(kept))), set())
+        else:
+            kept = []
+            live = needed(self.chunks, set(), {self.memories[output - len(self.outputs)].name})
+        lines = [line for place in sorted(live) for line in self.chunks[place].lines]
+        return [*self.opening, *lines, *kept]
 
 
 def draw(seed: int, statements: int = 12, first: str | None = None) -> Drawn:
@@ -92,7 +119,8 @@ def draw(seed: int, statements: int = 12, first: str | None = None) -> Drawn:
                 p.perform(store)  # what is given to be written has to be
         outputs = _outputs(p)
         stores, expected, extra = _stores(p, outputs)
-    body = [*_opening(p, len(outputs)), *_indented(p, [*p.lines, *stores])]
+    opening = _opening(p, len(outputs))
+    body = [*opening, *_indented(p, [*p.lines, *stores])]
     if dependent:
         body.insert(0, "    tk.grid_dependency_control_wait()")
         body.append("    tk.grid_dependency_control_launch_dependents()")
@@ -113,6 +141,7 @@ def draw(seed: int, statements: int = 12, first: str | None = None) -> Drawn:
     used = p.reaching(outputs) + extra
     drawn = Drawn(seed, source, p.geometry, p.inputs, p.number, expected, list(p.memories.values()))
     drawn.options, drawn.const_grid, drawn.used = options, const_grid, used
+    drawn.opening, drawn.chunks, drawn.stores = opening, p.chunks, stores
     return drawn
 
 

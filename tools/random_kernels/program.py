@@ -69,10 +69,12 @@ class Memory:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Statements that belong together."""
+    """Statements that belong together: names they make and use, memory they access, and whether they write to it."""
 
+    lines: tuple[str, ...]
     makes: frozenset[str]
     uses: frozenset[str]
+    memory: frozenset[str]
     writes: bool
 
 
@@ -82,6 +84,19 @@ class Draw:
 
     name: str
     chunk: int
+
+
+def needed(chunks: list[Chunk], names: set[str], memory: set[str]) -> set[int]:
+    """Which chunks it takes to make these names, and what these memories hold in the end."""
+    names, memory = set(names), set(memory)
+    live: set[int] = set()
+    for place in range(len(chunks) - 1, -1, -1):
+        chunk = chunks[place]
+        if chunk.makes & names or (chunk.writes and chunk.memory & memory):
+            live.add(place)
+            names |= chunk.uses
+            memory |= chunk.memory
+    return live
 
 
 def wide(array: Array) -> Array:
@@ -118,8 +133,9 @@ class Program:
     def say(self, *lines: str, makes: tuple[Value, ...] = (), writes: bool = False) -> None:
         """Statements that belong together, the values they make, and whether they write to memory."""
         self.lines += lines
-        used = frozenset(re.findall(r"\bv\d+\b", "\n".join(lines)))
-        self.chunks.append(Chunk(frozenset(v.name for v in makes), used, writes))
+        text = "\n".join(lines)
+        used, memory = (frozenset(re.findall(pattern, text)) for pattern in (r"\bv\d+\b", r"\b[cqm]\b"))
+        self.chunks.append(Chunk(lines, frozenset(v.name for v in makes), used, memory, writes))
         for value in makes:
             (self.values if value.tolerance is None else self.kept).append(value)
 
@@ -146,13 +162,7 @@ class Program:
 
     def reaching(self, outputs: list[Value]) -> Counter[str]:
         """How often each operation was drawn that an output, or what is in memory afterwards, hangs on."""
-        needed = {v.name for v in outputs}
-        live: set[int] = set()
-        for place in range(len(self.chunks) - 1, -1, -1):
-            chunk = self.chunks[place]
-            if chunk.writes or chunk.makes & needed:
-                live.add(place)
-                needed |= chunk.uses
+        live = needed(self.chunks, {v.name for v in outputs}, set("cqm"))
         return Counter(draw.name for draw in self.draws if draw.chunk in live)
 
     def unused(self) -> set[str]:
