@@ -1,7 +1,8 @@
 """Which device, which event loop, and which tests run where.
 
 Tests that take `device` run on the host device, and on a GPU where there is one (`-m gpu` for those alone). Async
-tests run on asyncio, uvloop and trio through anyio's plugin.
+tests run on asyncio, uvloop and trio through anyio's plugin. With `CUDA_ASYNC_HOST_SEED` every test begins with that
+seed anew, and one that fails says so.
 """
 
 from __future__ import annotations
@@ -9,11 +10,16 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import os
 
 import pytest
 
 import cuda_async as ca
+from cuda_async.driver._inline import set_runner
+from cuda_async.driver.host import SeededEngine
+from cuda_async.driver.host._seeded import process_engine
 from cuda_async.scheduling import _device
+from cuda_async.testing import format_trace, seeded_device
 
 
 @functools.cache
@@ -83,6 +89,46 @@ def host(monkeypatch):
     device = ca.Device("host:0")
     monkeypatch.setattr(_device, "_default", device)
     return device.open()
+
+
+@pytest.fixture(params=range(3), ids=lambda seed: f"seed{seed}")
+def seeded(request, monkeypatch):
+    """A private seeded host device, as the default one, that runs slow host work too: `seeded.driver.engine.order`."""
+    device, _ = seeded_device(request.param)
+    monkeypatch.setattr(_device, "_default", device)
+    before = set_runner(device.driver.engine)
+    yield device
+    set_runner(before)
+    device.driver.close()
+
+
+def seeded_engine():
+    """The engine of the process's host devices, where the environment seeds it."""
+    engine = process_engine() if os.environ.get("CUDA_ASYNC_HOST_SEED", "").strip() else None
+    return engine if isinstance(engine, SeededEngine) else None
+
+
+def pytest_report_header() -> str | None:
+    engine = seeded_engine()
+    return None if engine is None else f"CUDA_ASYNC_HOST_SEED={engine.order.seed}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    engine = seeded_engine()
+    if engine is not None:
+        engine.order.restart(engine.order.seed)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    engine = seeded_engine()
+    if report.failed and engine is not None:
+        again = f"CUDA_ASYNC_HOST_SEED={engine.order.seed} python -m pytest {item.nodeid!r}"
+        report.sections.append(("host seed", f"{again}\ntrace: {format_trace(engine.order.trace)}"))
+    return report
 
 
 @pytest.fixture

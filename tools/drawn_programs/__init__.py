@@ -12,7 +12,7 @@ whether these programs find them.
 from ._bugs import BUGS, Bug
 from ._core import CORE
 from ._kernels import Kernels
-from ._plan import Plan, draw_plan
+from ._plan import ACTIONS, Plan, draw_action, draw_plan
 from ._program import program
 
-__all__ = ["BUGS", "CORE", "Bug", "Kernels", "Plan", "draw_plan", "program"]
+__all__ = ["ACTIONS", "BUGS", "CORE", "Bug", "Kernels", "Plan", "draw_action", "draw_plan", "program"]

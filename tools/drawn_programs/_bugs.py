@@ -106,13 +106,13 @@ BUGS = (
     ),
     Bug(
         "memory is freed behind its last write only",
-        "scheduling._device:Device._collect",
+        "scheduling._device:Device._stream_that_frees",
         "uses = list(usage.uses())",
         "uses = list(usage.uses())[:1]",
     ),
     Bug(
         "memory is freed without waiting for other streams",
-        "scheduling._device:Device._collect",
+        "scheduling._device:Device._stream_that_frees",
         "stream._wait_for(source, number)",
         "pass",
     ),

@@ -38,6 +38,18 @@ async def writers_and_readers(device: ca.Device) -> None:
     same(await x.to_host(), 5)
 
 
+async def back_and_forth(device: ca.Device) -> None:
+    """One stream writes and another reads, again and again: each read waits for its own write."""
+    first, second = (ca.SingleStream(device.create_stream()) for _ in range(2))
+    x = await ca.zeros(N)
+    copies = []
+    for value in range(3):
+        ca.fill(x, float(value)).start(first)
+        copies.append(ca.copy(x).start(second))
+    for value, copied in enumerate(copies):
+        same(await (await copied).to_host(), value)
+
+
 async def memory_freed_in_use(device: ca.Device) -> None:
     """Dropped while another stream reads it; the next allocation gets its place."""
     first, second = (ca.SingleStream(device.create_stream()) for _ in range(2))
@@ -85,10 +97,12 @@ async def staging_of_cancelled_copies(device: ca.Device) -> None:
     await asyncio.sleep(0)
     for task in tasks:
         task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    del task, tasks  # and with them their frames, which hold the arrays
+    await asyncio.sleep(0)
     arrays = await ca.collect(ca.from_host(np.full(N, value, "f4")).to_host() for value in range(3))
     for value, array in enumerate(arrays):
         same(array, value)
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def branches(device: ca.Device) -> None:
@@ -282,6 +296,7 @@ CORE: tuple[Callable[[ca.Device], Any], ...] = (
         _clean,
         (
             writers_and_readers,
+            back_and_forth,
             memory_freed_in_use,
             source_array_changed_after_upload,
             staging_of_cancelled_copies,

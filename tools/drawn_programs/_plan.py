@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CELLS", "VIEWS", "Node", "Plan", "draw_plan"]
+__all__ = ["ACTIONS", "CELLS", "STREAMS", "VIEWS", "Node", "Plan", "draw_action", "draw_plan"]
 
 CELLS = 3
 """Tensors that all tasks use."""
@@ -18,7 +18,6 @@ VIEWS = ((None, None, None), (0, 12, None), (12, 24, None), (0, 24, 2), (6, 18, 
 
 # A node is a tuple: what to do, and with what; strings, numbers and nodes.
 Node = tuple[Any, ...]
-Draw = "Callable[[int], int]"
 
 LEAVES = ("fill", "affine", "copy", "into", "read", "upload", "look", "cast", "scratch")
 INNER = ("zip", "parallel", "chain", "on", "shared", "collect")
@@ -64,9 +63,12 @@ def draw_plan(draw: Callable[[int], int], *, tasks: int = 3, actions: int = 4, d
 
 
 def _action(draw: Callable[[int], int], depth: int) -> Node:
-    number = draw(sum(weight for _, weight in ACTIONS))
     names = [name for name, weight in ACTIONS for _ in range(weight)]
-    name = names[number]
+    return draw_action(draw, names[draw(len(names))], depth)
+
+
+def draw_action(draw: Callable[[int], int], name: str, depth: int = 2) -> Node:
+    """An action by its name, one of `ACTIONS`, and the rest drawn."""
     match name:
         case "run" | "start" | "give up" | "timeout" | "thread" | "raise":
             return name, _tree(draw, depth)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import anyio
 import numpy as np
@@ -91,14 +93,45 @@ def test_bad_seed_is_refused(monkeypatch):
 
 
 @pytest.mark.anyio
-async def test_every_loop_advances_a_seeded_device():
-    for seed in range(5):
-        device, order = seeded_device(seed)
-        with ca.use_device(device):
-            async with anyio.create_task_group() as group:
-                for value in range(3):
-                    group.start_soon(check_fill, value)
-        assert order.trace
+async def test_every_loop_advances_a_seeded_device(seeded):
+    async with anyio.create_task_group() as group:
+        for value in range(3):
+            group.start_soon(check_fill, value)
+    assert seeded.driver.engine.order.trace
+
+
+@pytest.mark.anyio
+async def test_threads_share_a_seeded_device(seeded):
+    """Not in the same order each time, but right."""
+
+    def in_thread(value):
+        for _ in range(5):
+            assert (ca.full(9, float(value)).then(ca.copy).to_host().sync() == value).all()
+
+    async with anyio.create_task_group() as group:
+        for value in range(3):
+            group.start_soon(anyio.to_thread.run_sync, in_thread, value)
+            group.start_soon(check_fill, value)
+
+
+FAILING = """
+import cuda_async as ca
+
+def test_fails():
+    assert ca.parallel(ca.ones(3), ca.zeros(3)).sync() is None
+"""
+
+
+def test_failing_test_says_its_seed(tmp_path):
+    conftest = Path(__file__).parents[3] / "conftest.py"
+    (tmp_path / "conftest.py").write_text(conftest.read_text())
+    (tmp_path / "test_it.py").write_text(FAILING)
+    environment = {**os.environ, "CUDA_ASYNC_DRIVER": "host", "CUDA_ASYNC_HOST_SEED": "12"}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "test_it.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "CUDA_ASYNC_HOST_SEED=12 python -m pytest 'test_it.py::test_fails'" in done.stdout
+    assert re.search(r"^trace: (\w+ )+", done.stdout, re.MULTILINE)
 
 
 async def check_fill(value):
