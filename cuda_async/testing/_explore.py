@@ -119,6 +119,7 @@ def explore(
                     if _run(program, SeededOrder(seed), seed, found, memory_bytes):
                         break
         finally:
+            gc.collect()  # devices of runs that are over, while it need not look through everything else
             gc.unfreeze()
             free_pinned()
             if was_enabled:
