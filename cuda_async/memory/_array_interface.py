@@ -8,14 +8,14 @@ Source: Numba's documentation, "CUDA Array Interface (Version 3)"; NumPy's, "The
 
 from __future__ import annotations
 
-import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._dlpack import ForeignArray
 from ._dtypes import as_dtype
-from ._layout import contiguous_strides
+from ._layout import check_reach, contiguous_strides
 
 if TYPE_CHECKING:
     from ._tensor import Tensor
@@ -50,18 +50,33 @@ def parse_cuda_array_interface(array: Any) -> tuple[ForeignArray, int | None]:
     """The array, and the stream its contents are ready on (None: they are ready, or that is the caller's business).
 
     Raises:
-        TypeError: no such interface, or an element type that is not supported. BufferError: a mask or bad strides.
+        TypeError: no such interface, or an element type that is not supported. BufferError: a mask, or a shape, strides
+            or an address that no memory can have.
     """
     interface = getattr(array, "__cuda_array_interface__", None)
-    if interface is None:
-        raise TypeError(f"expected an object with __cuda_array_interface__, got {type(array).__name__}")
+    if not isinstance(interface, dict):
+        raise TypeError(
+            f"expected an object with __cuda_array_interface__, a dict, got {type(array).__name__}"
+        )
+    missing = [name for name in ("shape", "typestr", "data") if name not in interface]
+    if missing:
+        raise BufferError(f"the array interface has no {', '.join(missing)}")
     if interface.get("mask") is not None:
         raise BufferError("masked arrays are not supported; fill the gaps first")
     found = _parse(interface, array)
-    stream = interface.get("stream") if interface.get("version", 0) >= OLDEST_WITH_STREAM else None
-    if stream == 0:
-        raise BufferError("the producer says stream 0, which the interface forbids because it is ambiguous")
-    return found, stream
+    try:
+        version = operator.index(interface.get("version", 0))
+        stream = interface.get("stream") if version >= OLDEST_WITH_STREAM else None
+        number = None if stream is None else operator.index(stream)
+    except TypeError as error:
+        raise BufferError(f"the array interface's version and stream are integers: {error}") from None
+    if number is not None and not 0 < number < 2**64:
+        raise BufferError(
+            "the producer says stream 0, which the interface forbids because it is ambiguous"
+            if number == 0
+            else f"the producer says stream {number}, which is none"
+        )
+    return found, number
 
 
 def numpy_array(array: np.ndarray[Any, Any]) -> ForeignArray:
@@ -71,12 +86,17 @@ def numpy_array(array: np.ndarray[Any, Any]) -> ForeignArray:
 
 def _parse(interface: dict[str, Any], owner: object, exact: object = None) -> ForeignArray:
     dtype = as_dtype(interface["typestr"] if exact is None else exact)
-    shape = tuple(int(n) for n in interface["shape"])
-    address, read_only = interface["data"]
     steps = interface.get("strides")
-    if not math.prod(shape):
-        return ForeignArray(0, shape, contiguous_strides(shape), dtype, bool(read_only), owner)
-    if steps is None:
+    try:
+        shape = tuple(map(operator.index, interface["shape"]))
+        address, read_only = interface["data"]
+        address = operator.index(address)
+        steps = None if steps is None else tuple(map(operator.index, steps))
+    except (TypeError, ValueError) as error:
+        raise BufferError(
+            f"the array interface has a shape, strides and data (an address and a flag) of integers: {error}"
+        ) from None
+    if steps is None or 0 in shape:
         strides = contiguous_strides(shape)
     else:
         if any(s % dtype.itemsize for s in steps):
@@ -84,6 +104,9 @@ def _parse(interface: dict[str, Any], owner: object, exact: object = None) -> Fo
                 f"strides of {tuple(steps)} bytes are not whole elements of {dtype.name}; copy the array first"
             )
         strides = tuple(s // dtype.itemsize for s in steps)
+    check_reach(address, shape, strides, dtype.itemsize)
+    if 0 in shape:
+        return ForeignArray(0, shape, strides, dtype, bool(read_only), owner)
     if address % dtype.itemsize:
         raise BufferError(f"the array's address {address:#x} is not aligned for {dtype.name}; copy it first")
-    return ForeignArray(int(address), shape, strides, dtype, bool(read_only), owner)
+    return ForeignArray(address, shape, strides, dtype, bool(read_only), owner)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _dtypes
-from ._layout import contiguous_strides
+from ._layout import check_reach, contiguous_strides
 
 if TYPE_CHECKING:
     from ._buffer import Buffer
@@ -48,6 +48,8 @@ NEWEST = (1, 1)
 """The version asked of producers: 1.1 has the 8-bit floats."""
 
 _FLAG_READ_ONLY = 1
+_MAX_RANK = 64
+"""As NumPy's."""
 
 # type code of DLPack and the NumPy type of the same size that stands in for it
 _TYPES: dict[str, tuple[int, str]] = {
@@ -258,7 +260,8 @@ def import_capsule(capsule: object) -> ForeignArray:
     """Take over what is in a capsule.
 
     Raises:
-        TypeError: an element type that is not supported. BufferError: a version that is not.
+        TypeError: an element type that is not supported. BufferError: a version that is not, or a shape, strides or an
+            address that no memory can have.
     """
     managed = _managed_of(capsule)
     read_only = False
@@ -276,12 +279,15 @@ def import_capsule(capsule: object) -> ForeignArray:
             f"DLPack element type with code {inner.code} ({name}), {inner.bits} bits, {inner.lanes} lanes "
             f"is not supported; these are, with 1 lane: {', '.join(_dtypes.DTYPES)}"
         )
+    if not 0 <= inner.ndim <= _MAX_RANK or (inner.ndim and not inner.shape):
+        raise BufferError(f"the array has {inner.ndim} axes{'' if inner.shape else ' and no shape'}")
     shape = tuple(inner.shape[i] for i in range(inner.ndim))
     if inner.strides and 0 not in shape:
         strides = tuple(inner.strides[i] for i in range(inner.ndim))
     else:
         strides = contiguous_strides(shape)
-    address = (inner.data or 0) + inner.byte_offset
+    address = inner.data + inner.byte_offset if inner.data else 0
+    check_reach(address, shape, strides, dtype.itemsize)
     if 0 not in shape and address % dtype.itemsize:
         raise BufferError(f"the array's address {address:#x} is not aligned for {dtype.name}; copy it first")
     used = _USED_VERSIONED_NAME if isinstance(managed, _Versioned) else _USED_NAME

@@ -97,7 +97,7 @@ def as_dtype(dtype: object) -> DType:
     else:
         try:  # None is no name for float64 here, where float32 is the default
             candidate = None if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]  # any object
-        except TypeError:
+        except (TypeError, ValueError, SyntaxError, OverflowError):  # NumPy reads a small language in strings
             candidate = None
         if candidate is not None:
             if not candidate.isnative:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "as_shape",
+    "check_reach",
     "contiguous_strides",
     "extent",
     "index_view",
@@ -25,6 +26,7 @@ __all__ = [
 
 Shape = tuple[int, ...]
 _MAX_ELEMENTS = 2**62
+_MAX_ADDRESS = 2**63
 
 
 def as_shape(shape: object) -> Shape:
@@ -92,6 +94,31 @@ def extent(shape: Shape, strides: Shape) -> tuple[int, int]:
         else:
             high += (size - 1) * stride
     return low, high
+
+
+def check_reach(address: int, shape: Shape, strides: Shape, itemsize: int) -> None:
+    """What another library says of its memory is possible: sizes that are not negative, addresses of 63 bits.
+
+    Args:
+        strides: in elements.
+    Raises:
+        BufferError: it is not.
+    """
+    if len(shape) != len(strides):
+        raise BufferError(f"the array has {len(shape)} axes and {len(strides)} strides")
+    if any(size < 0 for size in shape):
+        raise BufferError(f"the array's shape {shape} has a negative size")
+    if math.prod(shape) > _MAX_ELEMENTS:
+        raise BufferError(f"the array's shape {shape} has more than 2**62 elements")
+    if 0 in shape:
+        return
+    if address <= 0:
+        raise BufferError(f"the array of shape {shape} is at address {address:#x}, where no memory is")
+    low, high = extent(shape, strides)
+    if address + low * itemsize < 0 or address + high * itemsize > _MAX_ADDRESS:
+        raise BufferError(
+            f"the array at {address:#x} of shape {shape} with strides {strides} reaches beyond what has addresses"
+        )
 
 
 def reshaped(shape: Shape, strides: Shape, new: object) -> tuple[Shape, Shape]:

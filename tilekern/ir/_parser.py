@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ..dtypes import DTYPES, DType
 from ..errors import ParseError
 from ._op import OPERATIONS, Block, Function, Op, Value
 from ._types import PointerType, SparseViewType, TensorType, TileType, TokenType, Type, ViewType
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["parse", "parse_type"]
+
+_T = TypeVar("_T")
 
 _SPACE = re.compile(r"(?:\s+|//[^\n]*)*")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -19,6 +24,8 @@ _NAME = re.compile(r"[%@]([A-Za-z0-9_.$]+)", re.ASCII)
 _NUMBER = re.compile(r"-?(?:inf|nan|\d+(?:\.\d+)?(?:e[+-]?\d+)?)", re.ASCII)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _DIMENSION = re.compile(r"(\?|\d+)x", re.ASCII)
+_MAX_DIGITS = 80
+"""Of a number; the longest that is printed is a float's. Python itself reads no more than 4300."""
 
 
 def parse(text: str) -> Function:
@@ -27,18 +34,26 @@ def parse(text: str) -> Function:
     Raises:
         ParseError: the text is not in the printed form.
     """
-    parser = _Parser(text)
-    function = parser.function()
-    parser.end()
-    return function
+    return _parsed(text, _Parser.function)
 
 
 def parse_type(text: str) -> Type:
-    """The type that `text` prints."""
+    """The type that `text` prints.
+
+    Raises:
+        ParseError: the text is not in the printed form.
+    """
+    return _parsed(text, _Parser.parse_type)
+
+
+def _parsed(text: str, part: Callable[[_Parser], _T]) -> _T:
     parser = _Parser(text)
-    kind = parser.parse_type()
-    parser.end()
-    return kind
+    try:
+        found = part(parser)
+        parser.end()
+    except RecursionError:
+        parser._fail("nested too deep")
+    return found
 
 
 class _Parser:
@@ -74,6 +89,8 @@ class _Parser:
         found = pattern.match(self._text, self._at)
         if found is None:
             return None
+        if pattern in (_NUMBER, _DIMENSION) and len(found.group()) > _MAX_DIGITS:
+            self._fail(f"expected a number of at most {_MAX_DIGITS} digits")
         self._at = found.end()
         return found.group(1) if pattern.groups else found.group()
 
@@ -168,11 +185,23 @@ class _Parser:
             if word not in known:
                 self._fail(f"expected {' or '.join(known)}")
             self._expect("=")
-            extras[word] = self._word() if word == "padding" else self._attribute()
+            extras[word] = self._word() if word == "padding" else self._side(word)
         self._expect(">")
         if what == "sparse_view":
             return SparseViewType(tuple(shape), tensor, **{"axis": 0, **extras})
         return ViewType(tuple(shape), tensor, **{"order": tuple(range(len(shape))), **extras})
+
+    def _side(self, word: str) -> int | tuple[int, ...]:
+        """What a view has besides its tile: one axis, or a list of numbers."""
+        if word == "axis":
+            return self._integer()
+        self._expect("[")
+        found: list[int] = []
+        while not self._take("]"):
+            if found:
+                self._expect(",")
+            found.append(self._integer())
+        return tuple(found)
 
     def _integer(self) -> int:
         text = self._match(_NUMBER)
@@ -236,7 +265,7 @@ class _Parser:
             self._fail(f"no operation is called {mnemonic}")
         values: dict[str, object] = {}
         self._operands(cls, values)
-        self._attributes(values)
+        self._attributes(cls, values)
         types: list[Type] = []
         if names:
             self._expect(":")
@@ -274,13 +303,16 @@ class _Parser:
             else:
                 values[name] = self._use()
 
-    def _attributes(self, values: dict[str, object]) -> None:
+    def _attributes(self, cls: type[Op], values: dict[str, object]) -> None:
+        known = [name for name, kind in cls.fields if kind == "attribute"]
         while True:
             start = self._at
             name = self._match(_WORD)
             if name is None or not self._take("="):
                 self._at = start
                 return
+            if name not in known:
+                self._fail(f"{cls.mnemonic} has no attribute {name}")
             values[name] = self._attribute()
 
     def _attribute(self) -> object:
@@ -292,7 +324,10 @@ class _Parser:
                 found.append(self._attribute())
             return tuple(found)
         if (text := self._match(_STRING)) is not None:
-            return json.loads(text)
+            try:
+                return json.loads(text)
+            except ValueError as error:
+                self._fail(f"expected a string as in JSON ({error})")
         if (number := self._match(_NUMBER)) is not None:
             return int(number) if number.lstrip("-").isdigit() else float(number)
         word = self._word()

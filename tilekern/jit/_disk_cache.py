@@ -30,7 +30,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from ..errors import KernelOptionError
 
@@ -98,7 +98,7 @@ class DiskCache:
     def get_named(self, name: str) -> bytes | None:
         """The value of the entry with that name, which `name_of` gives for its key."""
         root = self._open()
-        if root is None:
+        if root is None or not _is_name(name):
             self._count("misses")
             return None
         path = _place(root, name)
@@ -301,6 +301,11 @@ def name_of(key: bytes) -> str:
     return hashlib.sha256(key).hexdigest()
 
 
+def _is_name(name: object) -> bool:
+    """Whether `name_of` could have given it: names are read from other entries too, and become paths."""
+    return isinstance(name, str) and len(name) == 64 and not name.strip("0123456789abcdef")
+
+
 def _place(root: Path, name: str) -> str:
     return os.path.join(root, name[:2], name + _SUFFIX)
 
@@ -329,38 +334,60 @@ def _unpack(name: str, data: bytes) -> bytes | None:
     """The value of an entry, or None if the file is not exactly what was stored under `name`."""
     if len(data) < _HEADER_BYTES or data[: len(_MAGIC)] != _MAGIC:
         return None
-    position = len(_MAGIC)
-    metadata_bytes = int.from_bytes(data[position : position + 4], "little")
-    value_bytes = int.from_bytes(data[position + 4 : position + 12], "little")
+    metadata_bytes, value_bytes = _sizes(data)
     if len(data) != _HEADER_BYTES + metadata_bytes + value_bytes:
         return None
-    checksum = data[position + 12 : _HEADER_BYTES]
+    checksum = data[len(_MAGIC) + 12 : _HEADER_BYTES]
     metadata = data[_HEADER_BYTES : _HEADER_BYTES + metadata_bytes]
     value = data[_HEADER_BYTES + metadata_bytes :]
     return value if _checksum(name, metadata, value) == checksum else None
 
 
 def _read_own(path: str) -> bytes:
-    """The file's bytes, if it is a regular file of this user."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
-    with open(handle, "rb") as file:
+    """The file's bytes, if it is a regular file of this user, and as long as its header says."""
+    with _open_own(path) as file:
+        head = file.read(_HEADER_BYTES)
+        metadata_bytes, value_bytes = _sizes(head)
+        rest = metadata_bytes + value_bytes
+        if os.fstat(file.fileno()).st_size != _HEADER_BYTES + rest:
+            return head  # damaged: what it holds is not worth reading
+        return head + file.read(rest)
+
+
+def _open_own(path: str) -> IO[bytes]:
+    """Open a regular file of this user; nothing that is opened here waits (a pipe would, for a writer).
+
+    Raises:
+        OSError: it is something else.
+    """
+    wanted = ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK")
+    handle = os.open(path, sum((getattr(os, name, 0) for name in wanted), os.O_RDONLY))
+    try:
         about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != _user():
             raise PermissionError(f"{path} is not a file of this user")
-        return file.read()
+        return open(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _sizes(head: bytes) -> tuple[int, int]:
+    """Bytes of metadata and of value, as a header says."""
+    at = len(_MAGIC)
+    return int.from_bytes(head[at : at + 4], "little"), int.from_bytes(head[at + 4 : at + 12], "little")
 
 
 def _read_metadata(path: str) -> dict[str, Json] | None:
     import json
 
     try:
-        with open(path, "rb") as file:
+        with _open_own(path) as file:
             head = file.read(_HEADER_BYTES)
             if len(head) < _HEADER_BYTES or head[: len(_MAGIC)] != _MAGIC:
                 return None
-            size = int.from_bytes(head[len(_MAGIC) : len(_MAGIC) + 4], "little")
-            found = json.loads(file.read(min(size, _MAX_METADATA_BYTES)))
-    except (OSError, ValueError):
+            found = json.loads(file.read(min(_sizes(head)[0], _MAX_METADATA_BYTES)))
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

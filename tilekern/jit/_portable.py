@@ -63,7 +63,15 @@ def from_portable(text: Any, *, later: bool = True) -> Any:
         return text
     try:
         return _read(text, later)
-    except (TypeError, ValueError, KeyError, AttributeError, ImportError, IndexError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        ImportError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise NotPortable(f"not a stored value: {error}") from error
 
 
@@ -96,8 +104,8 @@ def _class(home: str) -> type:
     found: Any = import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
-    if not isinstance(found, type):
-        raise NotPortable(f"{home} is no class")
+    if not isinstance(found, type) or found.__module__ != module:
+        raise NotPortable(f"{home} is no class of this package")
     return found
 
 

@@ -99,7 +99,7 @@ def recall(
             checks = tuple([from_portable(check) for check in entry["checks"]])
             name, signature = entry["name"], tuple(entry["signature"])
             cubin = disk_cache.get_named(entry["cubin"])
-        except (NotPortable, ValueError, TypeError, KeyError, IndexError):
+        except (NotPortable, ValueError, TypeError, KeyError, IndexError, RecursionError):
             continue
         if cubin is not None:
             loaded = Module.from_cubin(cubin, name=name).function(name, signature=signature)
@@ -112,9 +112,9 @@ def _kept(disk_cache: DiskCache, key: bytes) -> list[Any]:
     text = disk_cache.get(key)
     try:
         entries = json.loads(text) if text is not None else []
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
-    return entries if isinstance(entries, list) else []
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
 def remember(function: types.FunctionType, variant: Variant, key: bytes, disk_cache: DiskCache) -> bool:

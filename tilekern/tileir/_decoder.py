@@ -129,6 +129,13 @@ class _Decoder:
     def type(self, reader: ByteReader) -> types.Type:
         return _pick(self._types, reader, "type")
 
+    def _value_type(self, reader: ByteReader) -> types.Type:
+        """No function's: of these each could have the one before twice, and their texts would grow without bound."""
+        kind = self.type(reader)
+        if isinstance(kind, types.FunctionType):
+            raise DecodeError("a function type is used as the type of a value", reader.offset)
+        return kind
+
     def number_type(self, reader: ByteReader) -> types.NumberType:
         kind = self.type(reader)
         if not isinstance(kind, types.NumberType):
@@ -177,8 +184,10 @@ class _Decoder:
                     flags = reader.byte()
                 return types.PartitionViewType(tile, view, dim_map, _padding(reader, flags))
             case 16:
-                inputs = tuple(self.type(reader) for _ in range(reader.varint()))
-                return types.FunctionType(inputs, tuple(self.type(reader) for _ in range(reader.varint())))
+                inputs, results = (
+                    tuple(self._value_type(reader) for _ in range(reader.varint())) for _ in range(2)
+                )
+                return types.FunctionType(inputs, results)
             case 17:
                 return types.token
             case 20:
@@ -264,6 +273,8 @@ class _Decoder:
         entries = [section.u64() for _ in range(total)]
         self._debug_readers = _read_table(section, 4)
         ends = [*starts[1:], total]
+        if any(start > end for start, end in zip(starts, ends)):
+            raise DecodeError("the locations of functions are not in order", section.start)
         return [
             [self._debug_location(entry) for entry in entries[start:end]] for start, end in zip(starts, ends)
         ]

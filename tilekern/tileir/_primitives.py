@@ -96,11 +96,10 @@ class ByteReader:
             byte = self.byte()
             value |= (byte & 0x7F) << shift
             shift += 7
+            if value > _U64 or shift > 70:
+                raise DecodeError("a varint of more than 64 bits", begin)
             if not byte & 0x80:
-                break
-        if value > _U64:
-            raise DecodeError("a varint of more than 64 bits", begin)
-        return value
+                return value
 
     def signed_varint(self) -> int:
         value = self.varint()

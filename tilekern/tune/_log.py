@@ -10,15 +10,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
+from typing import get_args
 
 from ..errors import TilekernError
-from ._space import Space, config_key
-from ._trial import Trial
+from ._space import Space, check_value, config_key
+from ._trial import Status, Trial
 
 __all__ = ["TrialLog", "TuneLogError", "value_from_json"]
 
 _FORMAT = 1
+_MAX_BYTES = 256 << 20
+"""Of a log that is read: that of a million configurations."""
 
 
 class TuneLogError(TilekernError, ValueError):
@@ -45,6 +49,10 @@ class TrialLog:
         }
         if self._path is None:
             return
+        if self._path.exists() and not self._path.is_file():
+            raise TuneLogError(
+                f"{path} is no file; give the path of a log, or of a file that is not there yet"
+            )
         if self._path.exists() and self._path.stat().st_size:
             self._read(self._path)
         else:
@@ -67,13 +75,16 @@ class TrialLog:
                 file.write(json.dumps(line) + "\n")
 
     def _read(self, path: Path) -> None:
-        text = path.read_text(encoding="utf-8")
+        try:
+            text = _text_of(path)
+        except ValueError as error:
+            raise TuneLogError(f"{path} is no log of a search: {error}; remove it") from None
         whole = text if text.endswith("\n") else text[: text.rfind("\n") + 1]
         try:
-            lines = [json.loads(line) for line in whole.splitlines()]
-            about = lines[0]
-            found = [self._trial(line) for line in lines[1:]]
-        except (ValueError, KeyError, IndexError, TypeError) as error:
+            about, *lines = [_object(line) for line in whole.splitlines()]
+            found = [self._trial(line) for line in lines]
+            trials = {config_key(trial.config): trial for trial in found}
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise TuneLogError(f"{path} is no log of a search, or damaged: {error}; remove it") from None
         differences = self._differences(about)
         if differences:
@@ -82,7 +93,7 @@ class TrialLog:
             )
         if len(whole) < len(text):
             path.write_text(whole, encoding="utf-8")
-        self.trials = {config_key(trial.config): trial for trial in found}
+        self.trials = trials
 
     def _differences(self, about: Mapping[str, object]) -> list[str]:
         """What another search is told apart by, as it is there and here."""
@@ -112,8 +123,30 @@ class TrialLog:
         if not isinstance(config, dict):
             raise TypeError("a line has no configuration")
         values = {name: value_from_json(value) for name, value in config.items()}
-        # the fields are this package's own words
-        return Trial(values, line["status"], line.get("ms"), line.get("error", ""))  # type: ignore[arg-type]
+        for name, value in values.items():
+            check_value(name, value)
+        status, ms, error = line["status"], line.get("ms"), line.get("error", "")
+        if status not in get_args(Status) or not isinstance(error, str):
+            raise TypeError("a line has no status")
+        if ms is not None and (isinstance(ms, bool) or not isinstance(ms, int | float) or not 0 <= ms < inf):
+            raise TypeError(f"a time is {ms!r}")
+        return Trial(values, status, ms, error)  # type: ignore[arg-type]  # one of the words
+
+
+def _text_of(path: Path) -> str:
+    """The log's text; raises `ValueError` for what is too large, or no text."""
+    with path.open("rb") as file:
+        data = file.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise ValueError(f"it is larger than {_MAX_BYTES} bytes")
+    return data.decode()
+
+
+def _object(line: str) -> dict[str, object]:
+    found = json.loads(line)
+    if not isinstance(found, dict):
+        raise TypeError("a line is no JSON object")
+    return found
 
 
 def _said(axes: Mapping[str, object], name: str) -> str:

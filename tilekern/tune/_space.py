@@ -33,7 +33,7 @@ class Space:
             if isinstance(values, str) or not isinstance(values, Sequence) or not values:
                 raise ValueError(f"axis {name} is a list of values with at least one, got {values!r}")
             for value in values:
-                _check_value(name, value)
+                check_value(name, value)
             keys = [json.dumps(_as_json(value)) for value in values]
             if len(set(keys)) < len(keys):
                 raise ValueError(f"axis {name} has a value twice: {list(values)}")
@@ -79,10 +79,10 @@ def _as_json(value: object) -> object:
     return ["tuple", *map(_as_json, value)] if isinstance(value, tuple) else value
 
 
-def _check_value(axis: str, value: object) -> None:
+def check_value(axis: str, value: object) -> None:
     if isinstance(value, tuple):
         for part in value:
-            _check_value(axis, part)
+            check_value(axis, part)
     elif type(value) not in _PLAIN:
         raise TypeError(
             f"axis {axis} has a {type(value).__name__}; values are numbers, texts, bools, None and tuples of those, "

@@ -73,7 +73,7 @@ def test_locations_are_printed_on_request():
         ("func @f(%x: f32) {\n  %y = neg %x : f32, f32\n}", "1 results have 2 types"),
         ("func @f(%x: f32) {\n  neg %x\n}", "neg has more results"),
         ("func @f() {\n  return\n} extra", "expected the end"),
-        ("func @f(%x: f32) {\n  %y = neg %x kind=3 : f32\n}", "has no kind"),
+        ("func @f(%x: f32) {\n  %y = neg %x kind=3 : f32\n}", "neg has no attribute kind"),
     ],
 )
 def test_parser_says_where(text, message):
