@@ -38,6 +38,7 @@ from ..scheduling import (
     running_library,
     wait_for_callback,
     wait_for_submission,
+    waiting,
     waiting_elsewhere,
 )
 from ._context import ExecutionContext, context_on
@@ -147,8 +148,12 @@ class _WorkerBlock:
             self._run()
 
     def run_blocking(self) -> None:
-        with waiting_elsewhere(False):
+        with waiting_elsewhere(False), waiting(None, self._describe):
             self._run()
+
+    def _describe(self) -> str:
+        prepares = getattr(getattr(self.work, "func", None), "__self__", None)
+        return f"the preparation of {type(prepares).__name__}" if prepares else "the first use of a device"
 
     def _run(self) -> None:
         try:
@@ -160,7 +165,7 @@ class _WorkerBlock:
         self.work = _nothing  # it is done once, and holds memory
 
     async def wait(self) -> None:
-        await wait_for_callback(self.begin)
+        await wait_for_callback(self.begin, self._describe)
 
     def raise_error(self) -> None:
         if self.error is not None:

@@ -58,6 +58,10 @@ TRANSITIONS: dict[tuple[State, Move], State] = {
 """Everything else is refused: a finished future never changes."""
 
 
+def _enqueueing() -> str:
+    return "a future whose steps are still being prepared and enqueued"
+
+
 class DeviceFuture(Generic[T]):
     """The result of work that was submitted with `start()`. Not tied to a loop, a task or a thread."""
 
@@ -211,7 +215,7 @@ class DeviceFuture(Generic[T]):
         if self._state is State.ENQUEUEING:
             ready = threading.Event()
             self._begin(ready.set)
-            block_on(ready)
+            block_on(ready, _enqueueing)
         if self._state is State.SUBMITTED and self._submission is not None:
             self._submission.block()
             self._settle()
@@ -230,7 +234,7 @@ class DeviceFuture(Generic[T]):
         ):  # a task that only waits for what is done already would never suspend
             await turn.give_way()
         if self._state is State.ENQUEUEING:
-            await wait_for_callback(self._begin)
+            await wait_for_callback(self._begin, _enqueueing)
         if self._state is State.SUBMITTED and self._submission is not None:
             try:
                 await wait_for_submission(self._submission)

@@ -182,6 +182,10 @@ class Gate:
         return give_up
 
 
+def _another_run() -> str:
+    return "a shared operation that another consumer is running"
+
+
 class GateWait:
     """Another consumer's run of the source is not through yet."""
 
@@ -194,10 +198,10 @@ class GateWait:
     def run_blocking(self) -> None:
         ready = threading.Event()
         self._gate.begin(ready.set)
-        block_on(ready)
+        block_on(ready, _another_run)
 
     async def wait(self) -> None:
-        await wait_for_callback(self._gate.begin)
+        await wait_for_callback(self._gate.begin, _another_run)
 
     def raise_error(self) -> None:
         """The gate's error comes out where its value would have."""

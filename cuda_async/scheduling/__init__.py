@@ -28,6 +28,7 @@ from ._sharing import adopt, foreign_calls, wait_for_producer
 from ._stream import Stream
 from ._submission import Submission
 from ._waiting import checkpoint, running_library, wait_for_callback, wait_for_submission
+from ._watchdog import PendingWait, pending_waits, set_watchdog, waiting
 from ._workers import (
     Unfinished,
     WaitElsewhere,
@@ -43,6 +44,7 @@ __all__ = [
     "Event",
     "LeastLoaded",
     "MemoryStatistics",
+    "PendingWait",
     "PriorityStreams",
     "SchedulingPolicy",
     "SingleStream",
@@ -69,13 +71,16 @@ __all__ = [
     "order_read",
     "order_uses",
     "order_write",
+    "pending_waits",
     "resolve_default_device",
     "run_in_worker",
     "running_library",
+    "set_watchdog",
     "use_device",
     "use_policy",
     "wait_for_callback",
     "wait_for_producer",
     "wait_for_submission",
+    "waiting",
     "waiting_elsewhere",
 ]

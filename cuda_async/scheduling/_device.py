@@ -38,6 +38,8 @@ from ._sharing import (
     lend_to_anyone,
     wait_for_borrowers,
 )
+from ._submission import CAPTURE_UNSUPPORTED
+from ._watchdog import start_from_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,8 +72,6 @@ _behind_opening: list[Callable[[], object]] = []
 POLL_BUDGET_S = {"cuda": 1e-3, "host": 0.0}
 """Longest poll of one await, by kind of device. The simulated one needs the interpreter lock to get on, so
 polling would hold it up."""
-CAPTURE_UNSUPPORTED = 900
-"""A driver call's answer while some thread captures a graph in the mode that forbids that call to all threads."""
 MAX_POLLERS = 16
 """With more tasks polling at once, each look comes too late to be worth it."""
 
@@ -162,12 +162,10 @@ class Device:
         self._pollers = 0
         self._wait_average_s = 0.0
         self._max_poll_s = _longest_poll_s(self.kind)
+        start_from_environment()
 
     def _set_lock(self) -> None:
         self._lock = threading.Lock()
-        # `with` looks both up each time, which shows in a launch.
-        self._acquire = self._lock.acquire
-        self._release = self._lock.release
 
     def __repr__(self) -> str:
         return f"Device({str(self)!r})"
@@ -206,6 +204,10 @@ class Device:
                         from ..driver.host import open_host_driver
 
                         self._driver = open_host_driver(self.ordinal)
+                        if self._driver.checker is not None:
+                            from ._findings import print_at_exit
+
+                            print_at_exit(self, self._driver)
             if opened and self.kind == "cuda":
                 for get_ready in _behind_opening:
                     with contextlib.suppress(Exception):  # whoever needs it meets the error himself
@@ -451,35 +453,32 @@ class Device:
             if usage.lent is not None and not everything and note.owner is None and is_untraceable(usage):
                 self._held_notes.append(note)
                 continue
-            uses = list(usage.uses())
-            streams = {source for source, _ in uses}
-            stream: Stream | None = (
-                self._exchange if usage.lent else streams.pop() if len(streams) == 1 else None
-            )
-            if stream is None or stream._closed or stream._borrowed or stream.device is not self:
-                # Memory that several streams used: waiting on a stream of work would hand on to it what failed on
-                # the others.
-                stream = self._reclaim_stream()
-            for source, number in uses:
-                stream._wait_for(source, number)
-            if note.owner is not None:
-                stream._retained.append(note.owner)
+            try:
+                stream = self._stream_that_frees(note)
+                if note.owner is not None:
+                    stream._retained.append(note.owner)
+                    stream._dirty = True
+                    stream._record()
+                    continue
+                if usage.lent is not None and not wait_for_borrowers(self, stream, usage):
+                    notes.append(note)
+                    continue
+                if self._poison:
+                    driver.fill_async(note.address, b"\xdd", note.size_bytes, stream.handle)
                 stream._dirty = True
-                stream._record()
-                continue
-            if usage.lent is not None and not wait_for_borrowers(self, stream, usage):
-                notes.append(note)
-                continue
-            if self._poison:
-                driver.fill_async(note.address, b"\xdd", note.size_bytes, stream.handle)
+            except BaseException:
+                notes.append(note)  # for the next who collects
+                raise
             try:
                 driver.memory_free_async(note.address, stream.handle)
-            except DriverError as error:
-                if error.code != CAPTURE_UNSUPPORTED:
-                    raise
+            except Exception as error:
                 notes.append(note)
-                continue
-            stream._dirty = True
+                if isinstance(error, DriverError) and error.code == CAPTURE_UNSUPPORTED:
+                    continue
+                raise
+            except BaseException:  # an interrupt: maybe it is freed already, so it must not be freed again
+                self._used -= note.size_bytes
+                raise
             self._used -= note.size_bytes
         events = self._dropped_events
         while events:
@@ -487,6 +486,20 @@ class Device:
         graphs = self._dropped_graphs
         while graphs:
             driver.graph_destroy(graphs.popleft())
+
+    def _stream_that_frees(self, note: FreeNote) -> Stream:
+        """Lock held. A stream that is behind all uses of the memory."""
+        usage = note.usage
+        uses = list(usage.uses())
+        streams = {source for source, _ in uses}
+        stream = self._exchange if usage.lent else streams.pop() if len(streams) == 1 else None
+        if stream is None or stream._closed or stream._borrowed or stream.device is not self:
+            # Memory that several streams used: waiting on a stream of work would hand on to it what failed on the
+            # others.
+            stream = self._reclaim_stream()
+        for source, number in uses:
+            stream._wait_for(source, number)
+        return stream
 
     def _forget_notes(self) -> list[FreeNote]:
         forgotten = []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DeviceLostError
 from ._device import all_open_devices
 from ._waiting import wait_for_callback, wait_for_submission
-from ._workers import abandoned_work
+from ._workers import abandoned_work, left_behind
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -46,7 +46,7 @@ class Drain:
 
     async def _wait(self) -> None:
         for work in abandoned_work():
-            await wait_for_callback(work.begin_waiting)
+            await wait_for_callback(work.begin_waiting, left_behind)
         for _ in range(2):
             for submission in _open_submissions():
                 try:

@@ -8,9 +8,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..driver import StreamHandle
-from ..errors import ClosedError, ContextError, DeviceLostError
+from ..errors import ClosedError, ContextError, DeviceLostError, DriverError
 from ._event import Event
-from ._submission import Submission
+from ._submission import CAPTURE_UNSUPPORTED, Submission
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Stream"]
 
+RETRY_S = 1e-3
+"""When a waiter thread asks again whose sleep in the driver was refused."""
 WAITER_IDLE_S = 5.0
 """A stream's waiter thread ends after so long without anything to wait for."""
 
@@ -144,10 +146,14 @@ class Stream:
         driver = device.driver
         driver.bind()
         handle = driver.event_create(timing=True)
-        with device._lock:
-            driver.event_record(handle, self.handle)
-            self._dirty = True
-            submission = self._record()
+        try:
+            with device._lock:
+                driver.event_record(handle, self.handle)
+                self._dirty = True
+                submission = self._record()
+        except BaseException:
+            device._dropped_events.append(handle)
+            raise
         return Event._make(handle, submission)
 
     def wait(self, event: Event) -> None:
@@ -267,7 +273,11 @@ class Stream:
         device = self.device
         events = device._events
         event = events.pop() if events else device.driver.event_create()
-        device.driver.event_record(event, self.handle)
+        try:
+            device.driver.event_record(event, self.handle)
+        except BaseException:
+            events.append(event)
+            raise
         number = self._next
         submission = Submission(self, number, event, self._retained)
         self._next = number + 1
@@ -283,7 +293,8 @@ class Stream:
             return None
         if number >= self._next:
             return self._record()
-        return next(s for s in self._pending if s.number >= number)
+        # Nothing pending covers it where the driver failed to say whether an event is passed.
+        return next((s for s in self._pending if s.number >= number), None) or self._record()
 
     def _wait_for(self, source: Stream, number: int) -> None:
         """Lock held. Work enqueued here from now on waits for `source`'s work numbered `number`."""
@@ -318,6 +329,17 @@ class Stream:
             except DeviceLostError as lost:
                 device._lose(lost, submission, released, callbacks)
                 return
+            except DriverError as failure:
+                if failure.code == CAPTURE_UNSUPPORTED:
+                    return  # another library is capturing, and forbids to ask
+                # The call failed, not the work: who waits is told, but what the work uses is in use until a later
+                # event says otherwise.
+                pending.popleft()
+                self._retained[:0] = submission.retained
+                submission.retained = []
+                self._dirty = True
+                submission._finish(failure, released, callbacks)
+                continue
             except Exception as failure:
                 error = failure
             pending.popleft()
@@ -346,12 +368,15 @@ class Stream:
                         self._waiter = False
                         return
                 submission.sleepers += 1
+            failed = False
             try:
                 device.driver.event_synchronize(submission.event)
             except Exception:  # the poll below gets the same error and notes it
-                pass
+                failed = True
             try:
-                submission.poll()
+                if not submission.poll() and failed:
+                    with device._lock:
+                        self._condition.wait(RETRY_S)
                 submission._wake_up()
             except (
                 BaseException

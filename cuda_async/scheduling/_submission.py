@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceLostError
+from ._watchdog import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from ..driver import EventHandle
     from ._stream import Stream
 
-__all__ = ["Submission"]
+__all__ = ["CAPTURE_UNSUPPORTED", "Submission"]
+
+CAPTURE_UNSUPPORTED = 900
+"""A driver call's answer while some thread captures a graph in the mode that forbids that call to all threads."""
 
 
 def _elsewhere(traceback: TracebackType | None) -> TracebackType | None:
@@ -115,7 +119,8 @@ class Submission:
         device = self.stream.device
         passed = False
         try:
-            device.driver.event_synchronize(self.event)
+            with waiting(self, str):
+                device.driver.event_synchronize(self.event)
             passed = True
         except Exception:
             # What the device has to report, the poll gets too, and notes it. Anything else is not about this
@@ -163,10 +168,16 @@ class Submission:
             if self.callbacks is None:
                 self.callbacks = []
             self.callbacks.append(callback)
-            if not device.driver.notifies:
-                self.stream._wake_waiter()
-                return True
-            passed = first and not device.driver.event_notify(self.event, self.poll)
+            try:
+                if not device.driver.notifies:
+                    self.stream._wake_waiter()
+                    return True
+                passed = first and not device.driver.event_notify(self.event, self.poll)
+            except BaseException:
+                self.callbacks.remove(callback)
+                if first:  # nobody would tell the next who waits
+                    self.callbacks = None
+                raise
         if passed:
             self.poll()
         return True

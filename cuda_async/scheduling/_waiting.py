@@ -12,6 +12,8 @@ import time
 import types
 from typing import TYPE_CHECKING, Any
 
+from ._watchdog import waiting
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
@@ -89,13 +91,26 @@ async def wait_for_submission(submission: Submission) -> None:
                     wake()
                 return lambda: submission.remove_callback(wake)
 
-            await wait_for_callback(begin)
+            with waiting(submission, _nothing_else):
+                await _wait_for_callback(begin)
         device._note_wait(time.perf_counter() - began)
     submission.raise_error()
 
 
-async def wait_for_callback(begin: Begin) -> None:
-    """Suspend this task until the callback given to `begin` is called, from any thread."""
+def _nothing_else() -> str:
+    return ""
+
+
+async def wait_for_callback(begin: Begin, describe: Callable[[], str]) -> None:
+    """Suspend this task until the callback given to `begin` is called, from any thread.
+
+    `describe()` says for what, to the watchdog.
+    """
+    with waiting(None, describe):
+        await _wait_for_callback(begin)
+
+
+async def _wait_for_callback(begin: Begin) -> None:
     if _require_library() == "trio":
         await _wait_trio(begin)
     else:

@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from ..driver._inline import current_runner
+from ._watchdog import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ __all__ = [
     "WorkerTask",
     "abandoned_work",
     "block_on",
+    "left_behind",
     "may_wait_elsewhere",
     "run_in_worker",
     "waiting_elsewhere",
@@ -95,11 +97,12 @@ def run_in_worker(work: Callable[[], None]) -> None:
         runner.defer(work)
 
 
-def block_on(done: threading.Event) -> None:
-    """Block this thread until worker threads or the device have set `done`."""
+def block_on(done: threading.Event, describe: Callable[[], str]) -> None:
+    """Block this thread until worker threads or the device have set `done`. `describe()` is for the watchdog."""
     runner = current_runner()
     if runner is None:
-        done.wait()
+        with waiting(None, describe):
+            done.wait()
     else:
         runner.wait_until(done.is_set)
 
@@ -135,6 +138,11 @@ def waiting_elsewhere(allowed: bool) -> Iterator[None]:
         yield
     finally:
         _allowed.value = before
+
+
+def left_behind() -> str:
+    """What `drain()` waits for, in words."""
+    return "work on a worker thread that nobody else waits for"
 
 
 class Unfinished:
@@ -180,7 +188,7 @@ class Unfinished:
         """Block this thread until it is done."""
         done = threading.Event()
         self.begin_waiting(done.set)
-        block_on(done)
+        block_on(done, left_behind)
 
 
 class WorkerTask(Unfinished):

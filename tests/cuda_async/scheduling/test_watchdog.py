@@ -1,0 +1,159 @@
+"""The watchdog: what a wait that goes on is for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import anyio
+import pytest
+
+import cuda_async as ca
+
+
+@pytest.fixture
+def reports():
+    """Reports of waits longer than a millisecond, and an event for the first."""
+    found, first = [], threading.Event()
+
+    def report(wait):
+        found.append(wait)
+        first.set()
+
+    ca.set_watchdog(1e-3, report)
+    yield found, first
+    ca.set_watchdog(None)
+
+
+@pytest.mark.anyio
+async def test_await_says_what_it_waits_for(stepped, reports):
+    found, first = reports
+    stream = stepped.create_stream(name="mine")
+
+    async def waits():
+        await ca.full(4, 1.0).schedule(ca.SingleStream(stream))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(waits, name="the reader")
+        await anyio.to_thread.run_sync(first.wait, 10)
+        (wait,) = ca.pending_waits()
+        stepped.driver.advance_all()
+    assert (wait.device, wait.stream, wait.submission, wait.passed) == ("host:0", "mine", 1, 0)
+    assert wait.seconds > 0
+    assert "submission 1 of 'mine' on host:0" in str(wait)
+    assert "passed submission 0" in str(wait)
+    assert "the reader" in wait.who
+    assert ca.pending_waits() == []
+    assert found[0].submission == 1
+
+
+def test_blocking_call_and_what_its_stream_waits_for(stepped, reports):
+    """The stream stands at an earlier submission, which waits for another stream."""
+    _, first = reports
+    one, two = stepped.create_stream(name="one"), stepped.create_stream(name="two")
+    ca.zeros(4).start(ca.SingleStream(one))
+    event = one.record()
+    two.wait(event)
+    ca.zeros(4).start(ca.SingleStream(two))
+    last = two.record()
+    thread = threading.Thread(target=last.synchronize, name="blocked")
+    thread.start()
+    assert first.wait(10)
+    (wait,) = ca.pending_waits()
+    stepped.driver.advance_all()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert "thread 'blocked'" in wait.who
+    assert "stands at 1" in wait.what
+    assert "waits for submission" in wait.what
+    assert "'one'" in wait.what
+
+
+def test_preparation_is_named(host, reports):
+    _, first = reports
+    release = threading.Event()
+
+    class Slow(ca.DeviceOp):
+        def prepare(self, ctx):
+            assert release.wait(10)
+
+        def execute(self, ctx):
+            return 1
+
+    future = ca.value(1).then(lambda _: Slow()).start()
+    thread = threading.Thread(target=future.sync)
+    thread.start()
+    assert first.wait(10)
+    waits = ca.pending_waits()
+    release.set()
+    thread.join(10)
+    assert any("still being prepared" in wait.what for wait in waits)
+    assert waits[0].stream is None
+
+
+def test_off_unless_asked_for(stepped):
+    future = ca.zeros(4).start()
+    thread = threading.Thread(target=future.sync)
+    thread.start()
+    assert ca.pending_waits() == []
+    stepped.driver.advance_all()
+    thread.join(10)
+
+
+@pytest.mark.parametrize("after", [0, -1, float("nan"), float("inf"), "5"])
+def test_times_that_make_no_sense(after):
+    with pytest.raises(ValueError, match="greater than 0"):
+        ca.set_watchdog(after)
+
+
+def test_report_that_fails_is_not_the_last(stepped, capfd):
+    seen = threading.Semaphore(0)
+
+    def report(wait):
+        seen.release()
+        raise RuntimeError("mine")
+
+    ca.set_watchdog(1e-3, report)
+    future = ca.zeros(4).start()
+    thread = threading.Thread(target=future.sync)
+    thread.start()
+    assert seen.acquire(timeout=10)
+    assert seen.acquire(timeout=10)
+    ca.set_watchdog(None)
+    stepped.driver.advance_all()
+    thread.join(10)
+    assert "report failed: RuntimeError('mine')" in capfd.readouterr().err
+
+
+def test_environment_variable():
+    code = """
+import threading, cuda_async as ca
+from cuda_async.testing import stepped_device
+device, controls = stepped_device()
+with ca.use_device(device):
+    future = ca.zeros(4).start(ca.SingleStream(device.create_stream(name="slow")))
+thread = threading.Thread(target=future.sync)
+thread.start()
+while not ca.pending_waits() or ca.pending_waits()[0].seconds < 0.02:
+    pass
+controls.advance_all()
+thread.join()
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={"CUDA_ASYNC_WATCHDOG_S": "0.001", "CUDA_ASYNC_DRIVER": "host", "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "cuda_async: thread 'Thread-1 (sync)' has waited for 0.0 s" in done.stderr
+    assert "'slow'" in done.stderr
+
+
+def test_environment_variable_is_checked(monkeypatch):
+    monkeypatch.setenv("CUDA_ASYNC_WATCHDOG_S", "soon")
+    with pytest.raises(ca.ContextError, match="CUDA_ASYNC_WATCHDOG_S is 'soon'"):
+        ca.Device._make("host", 0, None)
