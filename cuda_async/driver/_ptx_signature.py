@@ -38,12 +38,16 @@ _ENTRY = re.compile(r"\.entry\s+([A-Za-z_$%][\w$]*)\s*(\(|\{|\.|;)")
 _SCALAR = re.compile(r"\.([bsuf])(8|16|32|64|128)\b")
 _OTHER_TYPE = re.compile(r"\.(f16x2|bf16x2|bf16|tf32|texref|samplerref|surfref)\b")
 _POINTER = re.compile(r"\.ptr\b(?:\s*\.(?:global|shared|const|local|generic)\b)?(?:\s*\.align\s+\d+)?")
-_ALIGN = re.compile(r"\.align\s+(\d+)")
+_ALIGN = re.compile(r"\.align\s+(\d{1,9})\b")
 _NAME = re.compile(r"(?<![.\w])([A-Za-z_$%][\w$]*)\s*((?:\[\s*\d*\s*\]\s*)*)$")
-_DIMENSION = re.compile(r"\[\s*(\d+)\s*\]")
-_BLOCK = re.compile(r"\.(reqntid|maxntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
-_VERSION = re.compile(r"^\s*\.version\s+(\d+)\.(\d+)", re.MULTILINE)
+_DIMENSION = re.compile(r"\[\s*(\d{1,9})\s*\]")
+_BLOCK = re.compile(r"\.(reqntid|maxntid)\s+(\d{1,9})\b(?:\s*,\s*(\d{1,9})\b)?(?:\s*,\s*(\d{1,9})\b)?")
+_VERSION = re.compile(r"^\s*\.version\s+(\d{1,4})\.(\d{1,4})\b", re.MULTILINE)
 _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
+
+
+_MAX_BYTES = 32764
+"""Of a kernel's parameters together."""
 
 
 def _without_comments(text: str) -> str:
@@ -120,7 +124,7 @@ def _read_parameters(declarations: str) -> tuple[ParameterInfo, ...] | None:
             )
         )
         offset += size
-    return tuple(parameters)
+    return tuple(parameters) if offset <= _MAX_BYTES else None
 
 
 def _declared(declarations: str) -> Iterator[tuple[str, int, int, ParameterKind]]:

@@ -10,6 +10,7 @@ kind, header size, size and, at byte 28, architecture.
 
 from __future__ import annotations
 
+import re
 import struct
 from enum import Enum
 
@@ -24,6 +25,9 @@ _OSABI_CUDA_NEW = 0x41
 _FATBIN = 0xBA55ED50
 _FATBIN_PTX = 1
 _LTO_IR = (b"\x7fNVV", b"NVVM", b"BC\xc0\xde", b"\xed\x43\x4e\x7f")
+
+
+_PTX_START = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|//[^\n]*\n|/\*.*?\*/)*+\.version", re.DOTALL)
 
 
 class ImageKind(Enum):
@@ -92,14 +96,7 @@ def _check_elf_is_whole(image: bytes, name: str) -> None:
 
 def _is_ptx(image: bytes) -> bool:
     """Text whose first directive is `.version`, after comments."""
-    text = image.removeprefix(b"\xef\xbb\xbf").lstrip()
-    while text.startswith((b"//", b"/*")):
-        end, skip = (b"\n", 1) if text.startswith(b"//") else (b"*/", 2)
-        position = text.find(end)
-        if position < 0:
-            return False
-        text = text[position + skip :].lstrip()
-    return text.startswith(b".version")
+    return _PTX_START.match(image) is not None
 
 
 def ptx_bytes(image: bytes) -> bytes:

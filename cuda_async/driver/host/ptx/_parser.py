@@ -52,6 +52,10 @@ _LIMITS_WITH_VALUES = frozenset(
 _LIMITS_WITHOUT_VALUES = frozenset((".noreturn", ".explicitcluster", ".blocksareclusters", ".unified"))
 
 
+_MAX_PARAMETER_BYTES = 32764
+"""Source: PTX ISA, "Kernel Function Parameters"."""
+
+
 def parse_text(text: str, name: str) -> Module:
     """Parse a module.
 
@@ -67,7 +71,10 @@ def parse_text(text: str, name: str) -> Module:
         raise CompileError(
             f"{name}: the PTX text is empty; give the text that nvcc -ptx, NVRTC or LLVM wrote"
         )
-    return _ModuleParser(Source(text, name)).parse()
+    try:
+        return _ModuleParser(Source(text, name)).parse()
+    except RecursionError:
+        raise CompileError(f"{name}: blocks, parentheses or initial values are nested too deep") from None
 
 
 class _ModuleParser(TokenReader):
@@ -314,6 +321,12 @@ class _ModuleParser(TokenReader):
         name_token = self.token
         name = self.expect_name("a function's name")
         parameters = self.read_parameters() if self.at("(") else ()
+        size_bytes = sum(parameter.size_bytes for parameter in parameters)
+        if is_entry and size_bytes > _MAX_PARAMETER_BYTES:
+            self.fail(
+                f"the parameters of {name!r} take {size_bytes} bytes; a kernel has at most {_MAX_PARAMETER_BYTES}",
+                name_token,
+            )
         self._read_limits(limits)
         function = Function(
             name,

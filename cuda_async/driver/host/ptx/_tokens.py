@@ -40,6 +40,11 @@ _TOKEN = re.compile(
 )
 
 
+_LONG = 1000
+_LONG_NUMBER = re.compile(rf"\d{{{_LONG}}}")
+"""Python itself converts no more than 4300 digits; registers have numbers too."""
+
+
 class Source:
     """The text of a module: its tokens, its lines, and how to point at a place in it."""
 
@@ -64,6 +69,8 @@ class Source:
             kind = found.lastgroup
             if kind != "skip":
                 assert kind is not None
+                if found.end() - position > _LONG and kind != "string" and _LONG_NUMBER.search(found.group()):
+                    raise self.error(f"a number of more than {_LONG} digits", position)
                 append(Token(kind, found.group(), position))
             position = found.end()
         append(Token("end", "", end))
