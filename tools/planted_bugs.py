@@ -277,9 +277,11 @@ ON_A_GPU = [
 ]
 
 
-def copied(folder: str) -> None:
+def copied(source: Path, folder: str) -> None:
     for package in ("cuda_async", "tilekern", "tools"):
-        shutil.copytree(ROOT / package, Path(folder) / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            source / package, Path(folder) / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
 
 
 def problems(folder: str, count: int, how: list[str], workers: int) -> str:
@@ -298,10 +300,10 @@ def problems(folder: str, count: int, how: list[str], workers: int) -> str:
     return "found" if done.returncode else "missed"
 
 
-def finds(bug: Bug, count: int, how: list[str], workers: int) -> str:
-    """`found`, `missed`, or what went wrong."""
+def finds(bug: Bug, source: Path, count: int, how: list[str], workers: int) -> str:
+    """`found`, `missed`, or what went wrong; in a copy of a folder."""
     with tempfile.TemporaryDirectory() as folder:
-        copied(folder)
+        copied(source, folder)
         path = Path(folder) / "tilekern" / bug.file
         text = path.read_text()
         if text.count(bug.right) != 1:
@@ -322,18 +324,19 @@ def main() -> int:
         groups.append((["--device", options.device], ON_A_GPU))
     groups = [(how, [bug for bug in bugs if options.only in bug.name]) for how, bugs in groups]
     outcomes = []
+    # of one state of the files, whoever edits them meanwhile
     with tempfile.TemporaryDirectory() as folder:
-        copied(folder)
+        copied(ROOT, folder)
         for how, bugs in groups:
             outcome = problems(folder, 8, how, options.workers) if bugs else "missed"
             if outcome != "missed":
                 print(f"without a bug, programs {' '.join(how)} are not right either: {outcome}")
                 return 1
-    for how, bugs in groups:
-        for bug in bugs:
-            outcome = finds(bug, options.count, how, options.workers)
-            outcomes.append(outcome)
-            print(f"{outcome:8} {bug.name} ({bug.file})", flush=True)
+        for how, bugs in groups:
+            for bug in bugs:
+                outcome = finds(bug, Path(folder), options.count, how, options.workers)
+                outcomes.append(outcome)
+                print(f"{outcome:8} {bug.name} ({bug.file})", flush=True)
     found = outcomes.count("found")
     print(f"{found} of {len(outcomes)} found")
     return 0 if found >= 0.9 * len(outcomes) else 1

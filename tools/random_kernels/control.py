@@ -367,6 +367,11 @@ def known_numbers(p: Program) -> None:
 def neutral(p: Program) -> None:
     """Operations that leave a value as it is, or seem to."""
     a = p.pick(NUMBERS)
+    if a.is_float and p.random.random() < 0.6:  # zeros of both signs, which few values have
+        b = p.pick(["bool_"])
+        zero = p.random.choice([-0.0, 0.0])
+        array = np.where(b.array, a.array, np.array(zero, a.array.dtype))
+        a = p.add(a.dtype, f"tk.where({b.name}, {a.name}, {zero!r})", array)
     cases: list[tuple[str, Callable[[Array], Array]]] = [
         ("{0} + 0", lambda x: x + _same(x, 0)),
         ("{0} - 0", lambda x: x - _same(x, 0)),
@@ -376,6 +381,9 @@ def neutral(p: Program) -> None:
         ("{0} - {0}", lambda x: x - x),
         ("-(-{0})", lambda x: x),
     ]
-    text, compute = p.random.choice(cases)
+    if a.is_float:
+        cases += [("{0} + 0.0", lambda x: x + _same(x, 0)), ("{0} - (-0.0)", lambda x: x + _same(x, 0))]
+        cases += [("{0} + (-0.0)", lambda x: x - _same(x, 0)), ("0.0 + {0}", lambda x: x + _same(x, 0))]
     source = a.array if a.dtype not in ("float16", "bfloat16") else a.array.astype(np.float32)
-    p.add(a.dtype, text.format(a.name), compute(source).astype(a.array.dtype))
+    for text, compute in p.random.sample(cases, 3):
+        p.add(a.dtype, text.format(a.name), compute(source).astype(a.array.dtype))
