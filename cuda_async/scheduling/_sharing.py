@@ -93,6 +93,8 @@ def lend(device: Device, buffer: Buffer, holder: int, stream: int | None) -> Non
         if stream is not None:
             raise BufferError(f"stream is {stream}, but {device} has none that others could use; pass None")
         _check_written(buffer)
+        if (memory := getattr(device.driver, "memory", None)) is not None:
+            memory.note_lent(buffer.address)
     elif stream is None or stream > 0:
         _lend_to_stream(device, buffer, LEGACY_STREAM if stream is None else stream)
     elif stream != NO_ORDERING:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from .._arguments import ArgumentBlock
     from .._protocol import Driver, FunctionInfo, HostImage, PoolStatistics
     from ._queue import Queue
-    from .check import Checker
+    from .check import Checker, CheckReport
 
 __all__ = ["HostDriver"]
 
@@ -117,6 +117,7 @@ class HostDriver(SteppedControls):
             from .check import process_checker
 
             self.checker = self.engine.checker = self.memory.checker = process_checker()
+            self.memory.program_knows_all = stepped
         self._order_lock = fork_safe_lock(Level.REGISTRY)
         self._streams: dict[StreamHandle, Queue] = {}
         self._events: dict[EventHandle, _Event] = {}
@@ -150,6 +151,13 @@ class HostDriver(SteppedControls):
     def check_raises(self) -> bool:
         """Whether work fails for what the checker finds in it."""
         return self._check_mode == "raise"
+
+    def leaks(self) -> list[CheckReport]:
+        """What of the pool is still allocated, on a device that checks; also noted among the findings."""
+        if self.checker is None:
+            return []
+        blocks = [self.memory.block_of(address) for address in self.pool.given_out()]
+        return self.checker.leaked(f"host:{self.ordinal}", [block for block in blocks if block is not None])
 
     @property
     def is_closed(self) -> bool:

@@ -94,9 +94,11 @@ class HostMemory:
         size_bytes: size of the arena, which is the device's memory.
         base: address of the arena.
         checker: is told what comes, goes and is touched, where that is wanted (`check/`).
+        program_knows_all: the program advances the device itself, so it knows what is done when it looks at memory.
     """
 
     checker: Checker | None = None
+    program_knows_all = False
 
     def __init__(self, size_bytes: int | None = None) -> None:
         """Map an arena of `size_bytes`; without it, of what the environment or the default says."""
@@ -259,7 +261,9 @@ class HostMemory:
                 return np.empty(0, np.uint8)
             raise self.fault(address, size_bytes, access)
         if self.checker is not None and self.checker.is_program():
-            self.checker.touch_range(block, address, size_bytes, access)
+            self.checker.touch_by_program(
+                block, address, size_bytes, access, knows_all=self.program_knows_all
+            )
         return block.bytes[address - block.start : address - block.start + size_bytes]
 
     def array(
@@ -335,6 +339,13 @@ class HostMemory:
             side = f"ends {address - nearest.end} bytes before it"
         bounds = f"[{nearest.start:#x}, {nearest.end:#x})"
         return f"out of bounds, not in a live allocation; the nearest, {bounds}, {side}"
+
+    def note_lent(self, address: int) -> None:
+        """The program may write the allocation at `address` by itself from now on."""
+        if self.checker is not None:
+            block = self.block_of(address)
+            if block is not None:
+                self.checker.touch_by_program(block, address, 0, "write", knows_all=True)
 
     # ---------------------------------------------------------------------------- allocation
 

@@ -248,6 +248,11 @@ class Pool:
                     return start, start + size
         return None
 
+    def given_out(self) -> list[int]:
+        """Addresses of all that is given out now and not freed by a call."""
+        with self._lock:
+            return list(self._used_at)
+
     def statistics(self) -> PoolStatistics:
         """A snapshot; sizes are rounded up to 256 bytes per allocation."""
         with self._lock:

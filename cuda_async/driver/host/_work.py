@@ -196,6 +196,8 @@ class ConvertEntry(Entry):
     def _convert(self, first: int, count: int) -> None:
         src = self.src + first * self.src_dtype.itemsize
         dst = self.dst + first * self.dst_dtype.itemsize
+        note_array(self.memory, src, self.src_dtype.itemsize, (count,), (self.src_dtype.itemsize,), "read")
+        note_array(self.memory, dst, self.dst_dtype.itemsize, (count,), (self.dst_dtype.itemsize,), "write")
         source = memory_array(self.memory, src, self.src_dtype, (count,), None, "read")
         target = memory_array(self.memory, dst, self.dst_dtype, (count,), None, "write")
         target[:] = convert_elements(source, self.dst_dtype)

@@ -82,7 +82,7 @@ next(suspended)
 
 
 def run(code):
-    environment = {**os.environ, "CUDA_ASYNC_DRIVER": "host"}
+    environment = {**os.environ, "CUDA_ASYNC_DRIVER": "host", "CUDA_ASYNC_HOST_CHECK": ""}  # leaks are wanted
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", PREAMBLE + code],
         capture_output=True,

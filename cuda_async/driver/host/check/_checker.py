@@ -85,7 +85,7 @@ class Checker:
     """Finds races and misuse on the host devices of a process. Any thread may call anything.
 
     Attributes:
-        reports: what was found so far, on all devices.
+        reports: what was found, on all devices.
         program_raises: findings about what the program itself touches are raised there.
     """
 
@@ -303,6 +303,16 @@ class Checker:
                 shadow = shadow_of(block)
                 self.touch(self.work(), shadow, shadow.range(address, size_bytes), 0, access, "")
 
+    def touch_by_program(
+        self, block: Block, address: int, size_bytes: int, access: str, *, knows_all: bool
+    ) -> None:
+        """The program looks at memory, or writes it, between its calls."""
+        if not knows_all:
+            self.touch_range(block, address, size_bytes, access)
+        elif access == "write":
+            with self._lock:
+                shadow_of(block).given = True
+
     def touch_array(
         self,
         block: Block,
@@ -395,16 +405,17 @@ class Checker:
 
     # ---------------------------------------------------------------------------- the end
 
-    def leaked(self, device: str, allocations: Sequence[tuple[int, int, Shadow | None]]) -> list[CheckReport]:
-        """Memory that is still allocated, as (address, bytes, shadow)."""
+    def leaked(self, device: str, blocks: Sequence[Block]) -> list[CheckReport]:
+        """Memory that is still allocated."""
         found = []
         with self._lock:
-            for address, size, shadow in allocations:
-                born = shadow.born if shadow is not None else None
+            for block in blocks:
+                born = block.shadow.born if block.shadow is not None else None
+                size = block.end - block.start
                 report = CheckReport(
                     kind="leak",
-                    what=f"{size} bytes at {address:#x} on {device} are still allocated",
-                    address=address,
+                    what=f"{size} bytes at {block.start:#x} on {device} are still allocated",
+                    address=block.start,
                     size_bytes=size,
                     first=reported("allocation", born, "", None) if born is not None else None,
                     advice="drop the tensors, graphs and futures that hold it, or close what owns them",
@@ -412,6 +423,13 @@ class Checker:
                 found.append(report)
                 self.reports.append(report)
         return found
+
+    def take_reports(self) -> list[CheckReport]:
+        """What was found since the last call; all of it may be found again."""
+        with self._lock:
+            found, self.reports = self.reports, []
+            self._seen.clear()
+            return found
 
     # ---------------------------------------------------------------------------- inside
 
@@ -782,7 +800,10 @@ def _key(work: Work, place: Place) -> tuple[str, int]:
 
 
 def _at(who: Any, index: int) -> int:
-    return int(who.reshape(-1)[index]) if isinstance(who, np.ndarray) and who.size > 1 else int(who)
+    if not isinstance(who, np.ndarray):
+        return int(who)
+    flat = who.reshape(-1)
+    return int(flat[index if flat.size > 1 else 0])
 
 
 def _numbers(shadow: Shadow, cells: Cells) -> NDArray[np.int64]:
