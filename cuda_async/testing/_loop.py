@@ -1,8 +1,8 @@
 """An event loop whose every turn is decided by the order of a seeded device, timers too.
 
-It runs asyncio's tasks as asyncio's own loop does (handles in the order they were scheduled), but has no sockets, no
-signals, no subprocesses and no clock: a timer fires when the order says that time passes. Before each handle, and while
-there is none, the device may act.
+It runs asyncio's tasks, and anyio's, as asyncio's own loop does (handles in the order they were scheduled), but has no
+sockets, no signals, no subprocesses and no clock: a timer fires when the order says that time passes. Before each
+handle, and while there is none, the device may act.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class ExploringLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._numbers = itertools.count()
         self._now = 0.0
-        self._tasks: list[weakref.ref[asyncio.Task[Any]]] = []  # in order; they hold results, which are not ours
+        self._tasks: list[
+            weakref.ref[asyncio.Task[Any]]
+        ] = []  # in order; they hold results, which are not ours
         self._closed = False
         self.problems: list[dict[str, Any]] = []
 
@@ -130,6 +132,9 @@ class ExploringLoop(asyncio.AbstractEventLoop):
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **options)
         self._tasks.append(weakref.ref(task))
         return task
+
+    def get_task_factory(self) -> None:  # which anyio asks for
+        """Tasks are asyncio's."""
 
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., T], *args: Any

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cuda_async as ca
+from cuda_async.testing import explore
 
 pytestmark = pytest.mark.anyio
 
@@ -70,6 +71,15 @@ def shuffled(nodes, chance):
 
 @pytest.mark.parametrize("seed", range(25))
 async def test_graph_does_what_operations_do(device, kernels, seed):
+    await compare(device, kernels, seed)
+
+
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_graph_does_what_operations_do_in_any_order(kernels, seed):
+    explore(lambda device: compare(device, kernels, seed), seeds=4)
+
+
+async def compare(device, kernels, seed):
     arrays = [np.random.default_rng(i).integers(-3, 4, SIZE).astype("f4") for i in range(4)]
     alone, recorded = [[await ca.from_host(array) for array in arrays] for _ in range(2)]
     flags = [await ca.full(1, i, "int32") for i in range(2)]

@@ -15,6 +15,7 @@ import pytest
 import cuda_async as ca
 from cuda_async.driver.host import HostDriver
 from cuda_async.scheduling import _device
+from cuda_async.testing import explore
 
 
 def settled(device):
@@ -93,6 +94,18 @@ class Builder:
     "seed", [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 20))], ids=lambda n: f"seed{n}"
 )
 async def test_cancelled_after_any_number_of_turns(device, seed):
+    with anyio.fail_after(60):
+        ended = await cancel_many(device, seed, rounds=250, turns=20)
+    assert min(ended.values()) > 0
+
+
+def test_cancelled_at_any_moment_in_any_order():
+    for seed in range(20, 24):
+        explore(lambda device, seed=seed: cancel_many(device, seed, rounds=10, turns=8), seeds=10)
+
+
+async def cancel_many(device, seed, rounds, turns):
+    """Run random operations and cancel each at some moment; at the end nothing is left. How many ended in which way."""
     before = settled(device)
     builder = Builder(device, seed)
     chance = builder.chance
@@ -103,19 +116,18 @@ async def test_cancelled_after_any_number_of_turns(device, seed):
             await anyio.lowlevel.checkpoint()
         scope.cancel()
 
-    with anyio.fail_after(60):
-        for _ in range(250):
-            op = builder.tree(4)
-            async with anyio.create_task_group() as group:
-                with anyio.CancelScope() as scope:
-                    group.start_soon(cancel_after, chance.randrange(20), scope)
-                    await op
-                ended["cancelled" if scope.cancelled_caught else "result"] += 1
-    assert min(ended.values()) > 0
+    for _ in range(rounds):
+        op = builder.tree(4)
+        async with anyio.create_task_group() as group:
+            with anyio.CancelScope() as scope:
+                group.start_soon(cancel_after, chance.randrange(turns), scope)
+                await op
+            ended["cancelled" if scope.cancelled_caught else "result"] += 1
     op = None
     builder = None
     await ca.drain()
     assert settled(device) == before
+    return ended
 
 
 # ----------------------------------------------------------------- many threads, several loops
