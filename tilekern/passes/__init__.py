@@ -5,6 +5,7 @@ compiled, `FOR_DEVICE`: the interpreter runs in program order and needs no token
 """
 
 from ._check_bounds import CheckBounds, CheckedAxis, LaunchCondition, Placement, Rung
+from ._direct_stores import DirectStores
 from ._eliminate import EliminateCommon, EliminateDead
 from ._fold_constants import FoldConstants
 from ._fuse_multiply_add import FuseMultiplyAdd
@@ -36,7 +37,7 @@ AFTER_CHECKS: tuple[Pass, ...] = (
 FUSE: tuple[Pass, ...] = (FuseMultiplyAdd(), EliminateDead())
 """In between, where the kernel allows it."""
 
-ORDER: tuple[Pass, ...] = (OrderMemory(),)
+ORDER: tuple[Pass, ...] = (OrderMemory(), DirectStores())
 """The last of what compiled kernels go through."""
 
 
@@ -65,6 +66,7 @@ __all__ = [
     "PRINT_VARIABLE",
     "CheckBounds",
     "CheckedAxis",
+    "DirectStores",
     "EliminateCommon",
     "EliminateDead",
     "FoldConstants",

@@ -123,16 +123,23 @@ class LoopDistinct:
         found: set[object] = set()
         walked = self._walked.get(loop, [])
         numbers = [one.result for one in walked]
-        if walked and len(walked) == walked[0].parts and set(numbers) <= set(op.index):
+        index = tuple([self._without_facts(number) for number in op.index])
+        if walked and len(walked) == walked[0].parts and set(numbers) <= set(index):
             sides = zip(view.tile_shape, view.starts_every, strict=True)
             if all(step >= side for side, step in sides):
-                found.add((maker.tensor, view.order, view.tile_shape, view.starts_every, op.index))
+                found.add((maker.tensor, view.order, view.tile_shape, view.starts_every, index))
         for axis, number in enumerate(op.index):
             side, step = view.tile_shape[axis], view.starts_every[axis]
             linear = self._linear(loop, number)
             if step >= side and linear is not None and self._is_injective(loop, linear):
                 found.add((maker.tensor, view.order[axis], side, step, linear))
         return found
+
+    def _without_facts(self, value: Value) -> Value:
+        """The number that facts were stated of, or the number of a walk's tile."""
+        while isinstance(op := self._made.get(value), AssumeDivByOp | AssumeBoundedOp):
+            value = op.source
+        return value
 
     def _is_injective(self, loop: ForOp, linear: _Linear) -> bool:
         if abs(linear.factor) == 1:

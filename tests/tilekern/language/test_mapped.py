@@ -229,3 +229,18 @@ def test_walks_are_assembled(assembles, arch):
         (boxes, (tk.meta((8, 8), "i4").partition((4, 4)).map((2, 2), 2), 1, 2)),
     ):
         assembles(kernel.bytecode(*args), arch)
+
+
+@tk.kernel
+def scaled(out, x):
+    for index in out.iter_indices():
+        out.store(tk.load(x, index.components(), (16, 16)) * 2, index)
+
+
+def test_turns_of_a_walk_have_no_order():
+    """Their tiles differ: no store waits for another one, and all may take the tensor memory accelerator."""
+    x = tk.meta((64, 64), "f4")
+    lines = scaled.tile_ir(x.partition((16, 16)).map((2, 2), 4), x).splitlines()
+    (store,) = [line for line in lines if "store_view_tko" in line]
+    assert "], _)" in store
+    assert "allow_tma" not in store

@@ -21,7 +21,7 @@ PASSES = {
             passes.EliminateCommon(),
             passes.HoistInvariants(),
         ),
-        *(passes.EliminateDead(), passes.OrderMemory()),
+        *(passes.EliminateDead(), passes.OrderMemory(), passes.DirectStores()),
         *(passes.CheckBounds(), passes.FuseMultiplyAdd(), passes.StateRanges()),
     )
 }

@@ -1,0 +1,106 @@
+"""Keeping stores that something in the kernel comes after away from the tensor memory accelerator.
+
+Theory. The accelerator writes a tile behind the kernel's back. The assembler waits until it has read the tile (it
+must, to use its shared memory again), not until it has written it: in what tileiras 13.5 makes of a store and a load
+of the same memory, `cp.async.bulk.wait_group.read` stands between the two, whatever their tokens say. So the load may
+find what was there before, and a second store may be overtaken by the first. Seen on an H200: of a tile that is
+stored, gathered by rows and stored again, nothing of the first store was left.
+
+A store is left to the accelerator where its token leads to no other access: that is what most kernels do with what they
+yield. The others write directly, which a barrier orders.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir import (
+    BreakOp,
+    ContinueOp,
+    ForOp,
+    Function,
+    IfOp,
+    JoinTokensOp,
+    LoopOp,
+    MemoryOp,
+    Op,
+    StoreOp,
+    StoreSparseOp,
+    TokenType,
+    Value,
+    YieldOp,
+    walk,
+)
+from ._pass import Pass
+
+__all__ = ["DirectStores"]
+
+
+@dataclass(frozen=True)
+class DirectStores(Pass):
+    """Forbid the tensor memory accelerator to stores that another access comes after."""
+
+    name = "direct-stores"
+
+    def run(self, function: Function) -> bool:
+        followed = _Followed(function)
+        changed = False
+        for op in walk(function.body):
+            if isinstance(op, StoreOp | StoreSparseOp) and op.allow_tma is not False and followed(op):
+                op.allow_tma = False
+                changed = True
+        return changed
+
+
+class _Followed:
+    """Tells whether an access comes after another one, by the tokens."""
+
+    def __init__(self, function: Function) -> None:
+        self._users: dict[Value, list[Op]] = {}
+        self._inside: dict[Op, Op] = {}  # what ends a block -> the `if` or loop that it is in
+        for op in walk(function.body):
+            for operand in op.operands:
+                if isinstance(operand.type, TokenType):
+                    self._users.setdefault(operand, []).append(op)
+            for region in op.regions:
+                for inner in walk(region):
+                    if isinstance(inner, BreakOp | ContinueOp) and isinstance(op, ForOp | LoopOp):
+                        self._inside[inner] = op  # the innermost comes last
+                    elif isinstance(inner, YieldOp) and inner is region.terminator:
+                        self._inside[inner] = op
+
+    def __call__(self, op: StoreOp | StoreSparseOp) -> bool:
+        seen: set[Value] = set()
+        waiting = [op.result_token]
+        while waiting:
+            token = waiting.pop()
+            if token in seen:
+                continue
+            seen.add(token)
+            for user in self._users.get(token, ()):
+                if isinstance(user, MemoryOp):
+                    return True
+                waiting += self._behind(user, token)
+        return False
+
+    def _behind(self, user: Op, token: Value) -> list[Value]:
+        """What stands for a token that is used by something that is no access."""
+        if isinstance(user, JoinTokensOp):
+            return [user.result]
+        if isinstance(user, ForOp | LoopOp):
+            counters = len(user.body.arguments) - len(user.initial)
+            places = [i for i, value in enumerate(user.initial) if value is token]
+            found = [user.body.arguments[counters + i] for i in places]
+            return found + ([user.final[i] for i in places] if isinstance(user, ForOp) else [])
+        around = self._inside.get(user)
+        if around is None:
+            return []
+        places = [i for i, value in enumerate(user.operands) if value is token]
+        if isinstance(around, IfOp):
+            return [around.merged[i] for i in places]
+        assert isinstance(around, ForOp | LoopOp)
+        if isinstance(user, BreakOp):
+            return [around.final[i] for i in places]
+        counters = len(around.body.arguments) - len(around.initial)
+        found = [around.body.arguments[counters + i] for i in places]
+        return found + ([around.final[i] for i in places] if isinstance(around, ForOp) else [])
