@@ -6,15 +6,20 @@ of the same memory, `cp.async.bulk.wait_group.read` stands between the two, what
 find what was there before, and a second store may be overtaken by the first. Seen on an H200: of a tile that is
 stored, gathered by rows and stored again, nothing of the first store was left.
 
-A store is left to the accelerator where its token leads to no other access: that is what most kernels do with what they
-yield. The others write directly, which a barrier orders.
+A store is left to the accelerator where its token leads to no other access: that is what most kernels do with what
+they yield. The others write directly, which a barrier orders. Reductions into memory take the accelerator too, and Tile
+IR has no hint for them: they get a view of a base of which no alignment is promised, which it cannot serve.
 """
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 from ..ir import (
+    AssumeDivByOp,
+    AtomicReduceOp,
+    Block,
     BreakOp,
     ContinueOp,
     ForOp,
@@ -22,6 +27,8 @@ from ..ir import (
     IfOp,
     JoinTokensOp,
     LoopOp,
+    MakeTensorOp,
+    MakeViewOp,
     MemoryOp,
     Op,
     StoreOp,
@@ -38,18 +45,51 @@ __all__ = ["DirectStores"]
 
 @dataclass(frozen=True)
 class DirectStores(Pass):
-    """Forbid the tensor memory accelerator to stores that another access comes after."""
+    """Forbid the tensor memory accelerator to stores and reductions that another access comes after."""
 
     name = "direct-stores"
 
     def run(self, function: Function) -> bool:
-        followed = _Followed(function)
+        return _Direct(function).block(function.body)
+
+
+class _Direct:
+    def __init__(self, function: Function) -> None:
+        self._followed = _Followed(function)
+        self._made = {result: op for op in walk(function.body) for result in op.results}
+
+    def block(self, block: Block) -> bool:
         changed = False
-        for op in walk(function.body):
-            if isinstance(op, StoreOp | StoreSparseOp) and op.allow_tma is not False and followed(op):
+        ops: list[Op] = []
+        for op in block.ops:
+            if isinstance(op, StoreOp | StoreSparseOp) and op.allow_tma is not False and self._followed(op):
                 op.allow_tma = False
                 changed = True
+            elif isinstance(op, AtomicReduceOp) and self._followed(op):
+                changed |= self._without_alignment(op, ops)
+            for region in op.regions:
+                changed |= self.block(region)
+            ops.append(op)
+        block.ops = ops
         return changed
+
+    def _without_alignment(self, op: AtomicReduceOp, ops: list[Op]) -> bool:
+        """Let `op` go through a view of its own, made by what is added to `ops`, of a base without promises."""
+        view = self._made.get(op.view)
+        tensor = self._made.get(view.tensor) if isinstance(view, MakeViewOp) else None
+        if not isinstance(view, MakeViewOp) or not isinstance(tensor, MakeTensorOp):
+            return False
+        base = tensor.base
+        while isinstance(promise := self._made.get(base), AssumeDivByOp):
+            base = promise.source
+        if base is tensor.base:
+            return False
+        own_tensor, own_view = copy.copy(tensor), copy.copy(view)
+        own_tensor.base, own_tensor.result = base, Value(tensor.result.type)
+        own_view.tensor, own_view.result = own_tensor.result, Value(view.result.type)
+        op.view = own_view.result
+        ops += [own_tensor, own_view]
+        return True
 
 
 class _Followed:
@@ -69,7 +109,7 @@ class _Followed:
                     elif isinstance(inner, YieldOp) and inner is region.terminator:
                         self._inside[inner] = op
 
-    def __call__(self, op: StoreOp | StoreSparseOp) -> bool:
+    def __call__(self, op: StoreOp | StoreSparseOp | AtomicReduceOp) -> bool:
         seen: set[Value] = set()
         waiting = [op.result_token]
         while waiting:
