@@ -82,10 +82,11 @@ def attention(
         place = mutable(output("attention", out, q.shape, q.dtype))
         factor = 1.0 / math.sqrt(size) if scale is None else float(scale)
         tile = (plan.queries, plan.keys, max(16, power_of_two(size)))
-        op = kernel(place, q, k, v, lengths, factor, window, causal, heads // k.shape[1], tile, tf32)
+        group = max(1, heads // max(1, k.shape[1]))  # 1 where there are no heads: nothing is launched
+        op = kernel(place, q, k, v, lengths, factor, window, causal, group, tile, tf32)
         return op.grid((-(-queries // plan.queries), heads, batch)).first()
 
-    return with_tensors(launch, q, k, v, lengths)
+    return with_tensors(launch, q, k, v, lengths, optional=1)
 
 
 def _check_heads(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -94,7 +95,7 @@ def _check_heads(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
     if q.ndim != 4 or k.ndim != 4 or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
         raise shape_error(name, q=q, k=k)
     check_shape(name, k.shape, v=v)
-    if not k.shape[1] or q.shape[1] % k.shape[1]:
+    if q.shape[1] % k.shape[1] if k.shape[1] else q.shape[1]:
         raise ValueError(f"{name}: {q.shape[1]} heads are no multiple of {k.shape[1]} key heads")
     if not 0 < q.shape[3] <= 256:
         raise ValueError(f"{name}: a head has 1 to 256 elements, got {q.shape[3]}")
@@ -138,7 +139,7 @@ def attention_decode(
         batch, heads, size = q.shape
         check_shape("attention_decode", (batch,), positions=positions)
         key_heads, capacity = keys.shape[1:3]
-        group = heads // key_heads
+        group = heads // max(1, key_heads)
         side = power_of_two(size)
         # float32 has no use for the 16 rows of tensor cores, and keeps less in registers
         block, occupancy = (32, 2) if q.dtype.itemsize == 4 else (DECODE_KEYS, 4)
@@ -156,10 +157,14 @@ def attention_decode(
         tile = (rows, block, max(16, side))
         op = tuned(raw.attention_decode, occupancy=occupancy)(
             parts, weights, grouped, keys, values, positions, factor, window or 0, tile
-        ).grid((shares, key_heads, batch))
+        ).grid((shares, key_heads if group else 0, batch))
         last = (power_of_two(shares), power_of_two(group), side)
         return op.then(
-            lambda made: raw.combine_shares(place, made[0], made[1], last).grid((key_heads, batch)).first()
+            lambda made: (
+                raw.combine_shares(place, made[0], made[1], last)
+                .grid((key_heads if group else 0, batch))
+                .first()
+            )
         ).reshape(q.shape)
 
     return with_tensors(launch, q, keys, values, positions)
@@ -189,7 +194,7 @@ def update_cache(
         check_shape("update_cache", (batch,), positions=positions)
         tile = (power_of_two(heads), power_of_two(size))
         op = raw.update_cache(ca.mut(keys), ca.mut(values), k, v, positions, tile)
-        return op.grid((k.shape[2], batch)).map(lambda made: (made[0], made[1]))
+        return op.grid((k.shape[2] if keys.size else 0, batch)).map(lambda made: (made[0], made[1]))
 
     return with_tensors(launch, k, v, positions)
 
@@ -201,6 +206,8 @@ def rotary_tables(
 
     NumPy arrays, computed in float64, to bring over with `ca.from_host`.
     """
+    if positions < 0:
+        raise ValueError(f"rotary_tables: a number of positions is from 0 on, got {positions}")
     if head_size < 2 or head_size % 2:
         raise ValueError(f"rotary_tables: a head has an even number of elements, got {head_size}")
     speed = theta ** (-2.0 * np.arange(head_size // 2) / head_size)
@@ -248,6 +255,6 @@ def rotary(
         else:
             place = mutable(output("rotary", out, x.shape, x.dtype).reshape(pairs))
             op = raw.rotary(place, x.reshape(pairs), *rest)
-        return op.grid(tokens).first().reshape(x.shape)
+        return op.grid(tokens if x.size else 0).first().reshape(x.shape)
 
     return with_tensors(launch, x, cosine, sine, positions)

@@ -9,6 +9,7 @@ from ._operands import (
     FLOATS,
     Operand,
     check_dtype,
+    check_rows,
     check_shape,
     key_of,
     occupancy_of,
@@ -88,6 +89,7 @@ def silu_mul(gate: Operand, up: Operand | None = None, *, out: Tensor | None = N
 
     def launch(gate: Tensor, up: Tensor | None) -> DeviceOp[Tensor]:
         check_dtype("silu_mul", FLOATS, gate=gate, up=up)
+        check_rows("silu_mul", gate)
         rows = rows_of(gate)
         if up is None:
             if gate.shape[-1] % 2:
@@ -109,7 +111,7 @@ def silu_mul(gate: Operand, up: Operand | None = None, *, out: Tensor | None = N
         op = kernel(place, rows, others).first().unpartition()
         return op if len(shape) == 2 else op.reshape(shape)
 
-    return with_tensors(launch, gate, up)
+    return with_tensors(launch, gate, up, optional=1)
 
 
 def dropout(x: Operand, share: float, seed: int, *, out: Tensor | None = None) -> DeviceOp[Tensor]:

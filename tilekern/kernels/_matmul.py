@@ -73,7 +73,9 @@ def matmul(
         check_shape("matmul", (m, n), residual=residual)
         plan = product_plan(a, m, n, k, tf32=tf32)
         place = output("matmul", out, (m, n), a.dtype)
+        steps = -(-k // plan.depth)  # a share has one at least: more shares would be sums of nothing
         parts = 1 if persistent else splits or _splits(plan, m, n, k, multiprocessors(a))
+        parts = min(parts, max(1, steps))
         hints = {"num_ctas": plan.num_ctas, "num_worker_warps": plan.num_worker_warps}
         tiles = place.partition((plan.rows, plan.columns))
         if parts > 1:
@@ -83,7 +85,9 @@ def matmul(
             return raw.sum_splits(tiles, summed, bias, residual, activation).first().unpartition()
         rest = (a, b, bias, residual, plan.depth, activation, tf32)
         if persistent:
-            blocks = min(plan.tiles(m, n), multiprocessors(a) // (1 if plan.num_ctas is None else 2) or 1)
+            blocks = min(
+                max(1, plan.tiles(m, n)), multiprocessors(a) // (1 if plan.num_ctas is None else 2) or 1
+            )
             walk: object = (
                 tiles.map(lambda p: p.map((8, 8), blocks))
                 if isinstance(tiles, ca.DeviceOp)
@@ -92,7 +96,7 @@ def matmul(
             return tuned(raw.matmul_persistent, **hints)(walk, *rest).first().unpartition()
         return tuned(raw.matmul_epilogue, **hints)(tiles, *rest).first().unpartition()
 
-    return with_tensors(launch, a, b, bias, residual)
+    return with_tensors(launch, a, b, bias, residual, optional=2)
 
 
 def _splits(plan: ProductPlan, m: int, n: int, k: int, enough: int) -> int:
@@ -155,11 +159,11 @@ def linear(
             )
         return op if len(shape) == 2 else op.reshape(shape)
 
-    return with_tensors(launch, x, weight, bias, residual)
+    return with_tensors(launch, x, weight, bias, residual, optional=2)
 
 
 def matvec(
-    weight: Operand, x: Operand, *, bias: Operand | None = None, out: Tensor | None = None
+    weight: Operand, x: Operand, bias: Operand | None = None, *, out: Tensor | None = None
 ) -> DeviceOp[Tensor]:
     """weight @ x + bias for a matrix (n, k) and a vector (k,): (n,). See `linear`."""
 
@@ -168,7 +172,7 @@ def matvec(
             raise shape_error("matvec", weight=weight, x=x)
         return linear(x, weight, bias, out=out)
 
-    return with_tensors(launch, weight, x, bias)
+    return with_tensors(launch, weight, x, bias, optional=1)
 
 
 def batched_matmul(

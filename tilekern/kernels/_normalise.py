@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from . import raw
 from ._operands import (
@@ -10,6 +13,7 @@ from ._operands import (
     LONGEST_ROW,
     Operand,
     check_dtype,
+    check_rows,
     check_shape,
     mutable,
     occupancy_of,
@@ -61,6 +65,7 @@ def softmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
 
     def launch(x: Tensor) -> DeviceOp[Tensor]:
         check_dtype("softmax", FLOATS, x=x)
+        check_rows("softmax", x)
         return _by_rows("softmax", raw.row_softmax, raw.long_softmax, x, (), out)
 
     return with_tensors(launch, x)
@@ -76,10 +81,13 @@ def rms_norm(
         out: where the result goes; new memory if not given.
     """
 
+    epsilon = _epsilon("rms_norm", eps)
+
     def launch(x: Tensor, weight: Tensor) -> DeviceOp[Tensor]:
         check_dtype("rms_norm", FLOATS, x=x, weight=weight)
+        check_rows("rms_norm", x)
         check_shape("rms_norm", x.shape[-1:], weight=weight)
-        return _by_rows("rms_norm", raw.rms_norm, raw.long_rms_norm, x, (weight, float(eps)), out)
+        return _by_rows("rms_norm", raw.rms_norm, raw.long_rms_norm, x, (weight, epsilon), out)
 
     return with_tensors(launch, x, weight)
 
@@ -99,13 +107,16 @@ def layer_norm(
         out: where the result goes; new memory if not given.
     """
 
+    epsilon = _epsilon("layer_norm", eps)
+
     def launch(x: Tensor, weight: Tensor, bias: Tensor | None) -> DeviceOp[Tensor]:
         check_dtype("layer_norm", FLOATS, x=x, weight=weight, bias=bias)
+        check_rows("layer_norm", x)
         check_shape("layer_norm", x.shape[-1:], weight=weight, bias=bias)
-        rest = (weight, bias, float(eps))
+        rest = (weight, bias, epsilon)
         return _by_rows("layer_norm", raw.layer_norm, raw.long_layer_norm, x, rest, out)
 
-    return with_tensors(launch, x, weight, bias)
+    return with_tensors(launch, x, weight, bias, optional=1)
 
 
 def add_rms_norm(
@@ -124,6 +135,8 @@ def add_rms_norm(
         out, total: where the results go; new memory if not given.
     """
 
+    epsilon = _epsilon("add_rms_norm", eps)
+
     def launch(x: Tensor, residual: Tensor, weight: Tensor) -> DeviceOp[tuple[Tensor, Tensor]]:
         _check_pair("add_rms_norm", x, residual, weight)
         shape, (rows, columns) = x.shape, rows_of(x).shape
@@ -133,7 +146,7 @@ def add_rms_norm(
             for place in (out, total)
         ]
         kernel = tuned(raw.add_rms_norm, occupancy=occupancy_of(tile[0] * tile[1]))
-        op = kernel(*places, rows_of(x), rows_of(residual), weight, float(eps))
+        op = kernel(*places, rows_of(x), rows_of(residual), weight, epsilon)
         return op.map(
             lambda made: (made[0].unpartition().reshape(shape), made[1].unpartition().reshape(shape))
         )
@@ -157,6 +170,8 @@ def add_layer_norm(
         out: where the result goes; new memory if not given.
     """
 
+    epsilon = _epsilon("add_layer_norm", eps)
+
     def launch(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None) -> DeviceOp[Tensor]:
         _check_pair("add_layer_norm", x, residual, weight)
         check_dtype("add_layer_norm", FLOATS, bias=bias)
@@ -165,15 +180,22 @@ def add_layer_norm(
         place = output("add_layer_norm", out, x.shape, x.dtype).reshape(rows, columns)
         tile = row_tile(rows, columns)
         kernel = tuned(raw.add_layer_norm, occupancy=occupancy_of(tile[0] * tile[1]))
-        op = kernel(place.partition(tile), rows_of(x), rows_of(residual), weight, bias, float(eps))
+        op = kernel(place.partition(tile), rows_of(x), rows_of(residual), weight, bias, epsilon)
         return op.first().unpartition().reshape(x.shape)
 
-    return with_tensors(launch, x, residual, weight, bias)
+    return with_tensors(launch, x, residual, weight, bias, optional=1)
+
+
+def _epsilon(name: str, eps: float) -> float:
+    if not isinstance(eps, int | float | np.number) or not 0.0 <= eps < math.inf:
+        raise ValueError(f"{name}: eps is a number from 0 on, got {eps!r}")
+    return float(eps)
 
 
 def _check_pair(name: str, x: Tensor, residual: Tensor, weight: Tensor) -> None:
     check_dtype(name, FLOATS, x=x, weight=weight)
     check_dtype(name, (x.dtype,), residual=residual)
+    check_rows(name, x)
     check_shape(name, x.shape, residual=residual)
     check_shape(name, x.shape[-1:], weight=weight)
     if x.shape[-1] > LONGEST_ROW:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +23,7 @@ __all__ = [
     "LONGEST_ROW",
     "Operand",
     "check_dtype",
+    "check_rows",
     "check_shape",
     "floor_power_of_two",
     "key_of",
@@ -52,13 +54,17 @@ LONGEST_ROW = 8192
 """Columns that one tile holds; longer rows are gone over in chunks."""
 
 
-def with_tensors(build: Callable[..., DeviceOp[T]], *operands: Operand | None) -> DeviceOp[T]:
+def with_tensors(
+    build: Callable[..., DeviceOp[T]], *operands: Operand | None, optional: int = 0
+) -> DeviceOp[T]:
     """`build(*tensors)`: now if all operands are tensors, so that mistakes show at the call, else when they are there.
 
-    None stays None.
+    Args:
+        optional: how many of the operands, the last ones, may be None, and stay it.
     """
-    for operand in operands:
-        if operand is not None and not isinstance(operand, Tensor | DeviceOp):
+    for position, operand in enumerate(operands):
+        may_be_left_out = operand is None and position >= len(operands) - optional
+        if not may_be_left_out and not isinstance(operand, Tensor | DeviceOp):
             hint = ""
             if isinstance(operand, ca.Partition | ca.MappedPartition | ca.Mut):
                 hint = "; the kernel itself, which takes partitions, is in tilekern.kernels.raw"
@@ -84,6 +90,8 @@ def output(
     """Where the result goes: `out`, if it fits, or new memory."""
     if out is None:
         return ca.empty(tuple(shape), dtype)
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{name}: out is a tensor that exists, got {type(out).__name__}")
     if tuple(out.shape) != tuple(shape) or out.dtype != dtype:
         raise ValueError(
             f"{name}: out is {out.dtype.name} {tuple(out.shape)}, the result is {dtype.name} {tuple(shape)}"
@@ -153,9 +161,17 @@ def row_tile(rows: int, columns: int) -> tuple[int, int]:
     return min(max(1, 1024 // side), floor_power_of_two(rows // 256)), side
 
 
+def check_rows(name: str, x: Tensor) -> None:
+    """Refuse a tensor without axes: there is no row in it."""
+    if not x.ndim:
+        raise ValueError(
+            f"{name}: takes (..., columns), got a tensor of the shape (); x.reshape(1) has a row"
+        )
+
+
 def rows_of(x: Tensor) -> Tensor:
     """The tensor as (rows, columns), a view."""
-    return x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def key_of(name: str, seed: int) -> tuple[np.uint32, np.uint32]:

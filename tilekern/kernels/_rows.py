@@ -81,4 +81,4 @@ def mean_pool(x: Operand, lengths: Operand | None = None, *, out: Tensor | None 
         rows = min(32, power_of_two(tokens))
         return tuned(raw.mean_pool, occupancy=4)(place, x, lengths, rows).first().unpartition()
 
-    return with_tensors(launch, x, lengths)
+    return with_tensors(launch, x, lengths, optional=1)

@@ -1,0 +1,138 @@
+"""The ends of what the functions take: nothing along any axis, and what is no operand at all."""
+
+import numpy as np
+import pytest
+
+import cuda_async as ca
+import tilekern as tk
+
+k = tk.kernels
+
+
+def zeros(*shape, dtype="float32"):
+    return ca.zeros(shape, dtype).sync()
+
+
+def places(count):
+    return zeros(count, dtype="int32")
+
+
+EMPTY = {
+    "matmul, persistent, no row": (
+        lambda: k.matmul(zeros(0, 3), zeros(3, 4), persistent=True),
+        (0, 4),
+    ),
+    "matmul, persistent, no column": (
+        lambda: k.matmul(zeros(5, 3), zeros(3, 0), persistent=True),
+        (5, 0),
+    ),
+    "matvec of nothing": (lambda: k.matvec(zeros(3, 0), zeros(0)), (3,)),
+    "linear of nothing": (lambda: k.linear(zeros(2, 5, 0), zeros(3, 0)), (2, 5, 3)),
+    "softmax of rows of nothing": (lambda: k.softmax(zeros(2, 3, 0)), (2, 3, 0)),
+    "rms_norm of rows of nothing": (lambda: k.rms_norm(zeros(2, 3, 0), zeros(0)), (2, 3, 0)),
+    "attention without heads": (
+        lambda: k.attention(zeros(1, 0, 3, 16), zeros(1, 1, 3, 16), zeros(1, 1, 3, 16)),
+        (1, 0, 3, 16),
+    ),
+    "attention without any heads": (
+        lambda: k.attention(zeros(1, 0, 3, 16), zeros(1, 0, 3, 16), zeros(1, 0, 3, 16)),
+        (1, 0, 3, 16),
+    ),
+    "attention_decode without heads": (
+        lambda: k.attention_decode(zeros(1, 0, 16), zeros(1, 1, 3, 16), zeros(1, 1, 3, 16), places(1)),
+        (1, 0, 16),
+    ),
+    "attention_decode without any heads": (
+        lambda: k.attention_decode(zeros(1, 0, 16), zeros(1, 0, 3, 16), zeros(1, 0, 3, 16), places(1)),
+        (1, 0, 16),
+    ),
+    "rotary without heads": (
+        lambda: k.rotary(zeros(3, 0, 4), zeros(5, 2), zeros(5, 2), places(3)),
+        (3, 0, 4),
+    ),
+    "rotary of heads of nothing": (
+        lambda: k.rotary(zeros(3, 2, 0), zeros(5, 0), zeros(5, 0), places(3)),
+        (3, 2, 0),
+    ),
+    "rotary in place without heads": (
+        lambda: k.rotary(zeros(3, 0, 4), zeros(5, 2), zeros(5, 2), places(3), in_place=True),
+        (3, 0, 4),
+    ),
+    "update_cache without heads": (
+        lambda: k.update_cache(zeros(1, 0, 5, 4), zeros(1, 0, 5, 4), *[zeros(1, 0, 2, 4)] * 2, places(1)).map(
+            lambda made: made[0]
+        ),
+        (1, 0, 5, 4),
+    ),
+    "update_cache of heads of nothing": (
+        lambda: k.update_cache(zeros(1, 2, 5, 0), zeros(1, 2, 5, 0), *[zeros(1, 2, 2, 0)] * 2, places(1)).map(
+            lambda made: made[1]
+        ),
+        (1, 2, 5, 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EMPTY)
+def test_axes_of_nothing(device, case):
+    """The result has the shape it should have, and what sums over nothing is 0."""
+    op, shape = EMPTY[case]
+    found = op().to_host().sync()
+    assert found.shape == shape
+    assert not found.any()
+
+
+def test_more_splits_than_there_is_to_sum(host):
+    """They are taken down to one for each step along the common axis: a share of nothing costs memory and time."""
+    a, b = ca.ones((3, 50)).sync(), ca.ones((50, 4)).sync()
+    assert (k.matmul(a, b, splits=10**9).to_host().sync() == 50.0).all()
+
+
+def test_matvec_takes_a_bias_by_position(host):
+    found = k.matvec(ca.ones((3, 4)).sync(), ca.ones(4).sync(), ca.ones(3).sync())
+    assert found.to_host().sync().tolist() == [5.0, 5.0, 5.0]
+
+
+REFUSED = {
+    "None for an operand": (lambda x: k.softmax(None), TypeError, "operands are tensors .* got NoneType"),
+    "None for the second": (lambda x: k.rms_norm(x, None), TypeError, "got NoneType"),
+    "an array for the result": (
+        lambda x: k.add(x, x, out=np.ones((4, 4), "f4")),
+        TypeError,
+        "add: out is a tensor that exists, got ndarray",
+    ),
+    "an operation for the result": (
+        lambda x: k.add(x, x, out=ca.zeros((4, 4))),
+        TypeError,
+        "add: out is a tensor that exists, got Full",
+    ),
+    "no axis, softmax": (lambda x: k.softmax(zeros()), ValueError, r"softmax: takes \(\.\.\., columns\)"),
+    "no axis, rms_norm": (lambda x: k.rms_norm(zeros(), zeros(1)), ValueError, r"rms_norm: takes \(\.\.\."),
+    "no axis, layer_norm": (lambda x: k.layer_norm(zeros(), zeros(1)), ValueError, r"layer_norm: takes"),
+    "no axis, silu_mul": (lambda x: k.silu_mul(zeros()), ValueError, r"silu_mul: takes"),
+    "no axis, add_rms_norm": (
+        lambda x: k.add_rms_norm(zeros(), zeros(), zeros()),
+        ValueError,
+        r"add_rms_norm: takes",
+    ),
+    "eps below 0": (
+        lambda x: k.rms_norm(x, zeros(4), eps=-1),
+        ValueError,
+        "eps is a number from 0 on, got -1",
+    ),
+    "eps that is no number": (lambda x: k.layer_norm(x, zeros(4), eps="a"), ValueError, "eps is a number"),
+    "no eps": (
+        lambda x: k.add_rms_norm(x, x, zeros(4), eps=float("nan")),
+        ValueError,
+        "add_rms_norm: eps is a number from 0 on, got nan",
+    ),
+    "positions below 0": (lambda x: k.rotary_tables(-3, 4), ValueError, "from 0 on, got -3"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(host, case):
+    """At the call, and by a message that says what was given."""
+    call, error, message = REFUSED[case]
+    with pytest.raises(error, match=message):
+        call(zeros(4, 4))
