@@ -64,7 +64,8 @@ def _read_modify_write(
     dtype = pointee(pointers).dtype
     shape = result.shape
     if frame.machine.watch is not None:
-        touch_pointers(frame, op, frame[pointers], mask, dtype.itemsize, "update")
+        access = "compare and swap" if isinstance(op, AtomicCasOp) else "update"
+        touch_pointers(frame, op, frame[pointers], mask, dtype.itemsize, access)
     addresses = np.broadcast_to(frame[pointers], shape).reshape(-1)
     tiles = [np.broadcast_to(frame[v], shape).reshape(-1) for v in operands]
     active = (

@@ -129,7 +129,11 @@ $L_done:
 .visible .entry bump(.param .u64 unused)
 .reqntid 32, 1, 1
 {
-    .reg .b32 %r<2>;
+    .reg .pred %p<1>;
+    .reg .b32 %r<3>;
+    mov.u32 %r2, %tid.x;
+    setp.ne.u32 %p0, %r2, 0;
+    @%p0 ret;
     ld.global.u32 %r0, [counter];
     add.u32 %r1, %r0, 1;
     st.global.u32 [counter], %r1;

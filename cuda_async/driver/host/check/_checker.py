@@ -10,6 +10,7 @@ its end, so that who awaits it is told; on a device that only collects, it does 
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,9 +37,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Checker", "process_checker", "shadow_of"]
 
+_GUESSED = frozenset((("read", "compare and swap"), ("compare and swap", "read")))
+"""A plain read may well be the guess that a compare and swap then checks: CUDA's guide writes atomics of its own so."""
 _MOST_READERS = 8
 """Reads that nothing orders, remembered of one cell."""
 _MOST_FREED = 4096
+_FORGET_EVERY = 1 << 16
+"""Accesses after which those are forgotten that no shadow has any more."""
 _MOST_REPORTS = 1000
 
 
@@ -95,6 +100,10 @@ class Checker:
         self._lock = fork_safe_lock(Level.CHECK)
         self._accesses: list[_Access] = [_Access(None, "", "", False)]
         self._sets: dict[frozenset[int], int] = {}
+        self._shadows: weakref.WeakSet[Shadow] = weakref.WeakSet()
+        self._forget_at = _FORGET_EVERY
+        self._kept: list[int] = [0]
+        self._kept_from = 1
         self._actors = PROGRAM
         self._streams: dict[str, int] = {}
         self._program: Clock = {PROGRAM: 1}
@@ -378,6 +387,7 @@ class Checker:
     ) -> None:
         """Lock held. Some cells are read, written or updated: compare with what was before, and note it."""
         number = self._number(work, place, access, is_atomic)
+        self._shadows.add(shadow)
         if shadow.born is not None and not shadow.born.before(work):
             self._report_unborn(work, shadow, access, place)
         if work.declared is not None and shadow.is_pool:
@@ -475,9 +485,32 @@ class Checker:
         key = (id(place) if place else hash(access), is_atomic)
         number = work.ids.get(key)
         if number is None or number < work.fresh:
+            if len(self._accesses) >= self._forget_at:
+                self._forget()
             number = work.ids[key] = len(self._accesses)
             self._accesses.append(_Access(work, place, access, is_atomic))
         return number
+
+    def _forget(self) -> None:
+        """Lock held. Let go what accesses are of that no shadow remembers; their numbers are not used again."""
+        used: set[int] = set()
+        for shadow in list(self._shadows):
+            used.update(distinct(shadow.write), distinct(shadow.read))
+        for number in list(used):
+            used.update(self._members(number))
+        first, nothing = self._kept_from, self._accesses[0]
+        kept = []
+        for number in (*self._kept, *range(first, len(self._accesses))):
+            access = self._accesses[number]
+            if number in used:
+                kept.append(number)
+                continue
+            if access.work is not None:
+                access.work.ids = {key: n for key, n in access.work.ids.items() if n != number}
+            self._accesses[number] = nothing
+        self._kept, self._kept_from = kept, len(self._accesses)
+        self._sets = {members: n for members, n in self._sets.items() if n in used}
+        self._forget_at = len(self._accesses) + _FORGET_EVERY
 
     def _own(self, work: Work, numbers: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Which of these are accesses of `work`."""
@@ -509,6 +542,8 @@ class Checker:
             for member in self._members(one):
                 earlier = self._accesses[member]
                 if earlier.is_atomic and is_atomic:
+                    continue
+                if (earlier.sort, access) in _GUESSED:
                     continue
                 other = earlier.work
                 assert other is not None

@@ -24,7 +24,7 @@ class ReportedAccess:
     """One side of a finding.
 
     Attributes:
-        access: `read`, `write`, `update` (an atomic), `free` or `allocation`.
+        access: `read`, `write`, `update` (an atomic), `compare and swap`, `free` or `allocation`.
         work: what did it: `kernel scale`, `copy`, `fill`, `the host`, ...
         place: the line and operation of the kernel; empty for other work.
         block, thread: which ones, for a kernel; None where there were several.

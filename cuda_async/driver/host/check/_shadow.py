@@ -94,6 +94,7 @@ class Shadow:
     """
 
     __slots__ = (
+        "__weakref__",
         "born",
         "given",
         "is_pool",

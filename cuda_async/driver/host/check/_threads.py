@@ -101,7 +101,7 @@ class LaunchOrder:
             bad &= ~((earlier >= 0) & (earlier // 32 == who // 32) & (self._warp_times[warp] > number))
         if self._cluster_times is not None:
             cluster = here // self._per_cluster
-            near = (np.minimum(block, other) >= 0) & (other // self._per_cluster == cluster)
+            near = (block >= 0) & ((other < 0) | (other // self._per_cluster == cluster))
             bad &= ~(near & (self._cluster_times[cluster] > number))
         if self._acquired is not None and self._released is not None:
             seen = np.where(block >= 0, self._acquired[here], self._acquired.min()) > number

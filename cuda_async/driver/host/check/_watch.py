@@ -158,6 +158,8 @@ class PtxWatch:
             is_atomic = is_atomic or is_barrier or not _STRONG.isdisjoint(modifiers)
             if is_barrier and access == "update":
                 access = "write"  # what an object held before says nothing
+            elif access == "update" and "cas" in modifiers:
+                access = "compare and swap"
         threads: Any = who
         stored = None
         if offsets.size == 1 and who.size > 1:
@@ -183,7 +185,7 @@ class PtxWatch:
             self._synchronize(who, access, modifiers)
 
     def _synchronize(self, who: NDArray[np.int32], access: str, modifiers: Sequence[str]) -> None:
-        acquires = access != "write" and (access == "update" or not _ACQUIRING.isdisjoint(modifiers))
+        acquires = access != "write" and (access != "read" or not _ACQUIRING.isdisjoint(modifiers))
         releases = access != "read" and not _RELEASING.isdisjoint(modifiers)
         if not (acquires or releases):
             return
@@ -304,7 +306,7 @@ class TileWatch:
                 access,
                 who=who,
                 place=place,
-                is_atomic=access == "update",
+                is_atomic=access not in ("read", "write"),
                 work=self.work,
             )
 
@@ -329,7 +331,7 @@ class TileWatch:
                 who[mine],
                 place,
                 self.work,
-                is_atomic=access == "update",
+                is_atomic=access not in ("read", "write"),
             )
             left = left[~inside]
 

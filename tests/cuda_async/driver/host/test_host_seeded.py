@@ -179,7 +179,7 @@ ADD_BLOCKS = """
     .reg .u64 %d<2>;
     ld.param.u64 %d1, [out];
     mov.u32 %r1, %ctaid.x;
-    st.global.u32 [%d1], %r1;
+    atom.global.exch.b32 %r0, [%d1], %r1;
     ret;
 }
 """

@@ -330,3 +330,24 @@ def test_mode_is_off_by_default(monkeypatch):
     assert driver.leaks() == []
     assert not np.any(driver.memory.view(address, SIZE))
     driver.close()
+
+
+def test_what_no_memory_remembers_is_forgotten(driver):
+    """And nothing else: races are found across the places where it happens."""
+    checker = driver.checker
+    one, two = driver.stream_create(), driver.stream_create()
+    source, kept = filled(driver, one), filled(driver, one)
+    ordered(driver, one, two)
+    driver.advance_all()
+    checker._forget_at = 0  # now, at the next access
+    for _ in range(50):
+        driver.fill_async(source, BYTE, SIZE, one)
+        driver.advance_all()
+    checker._forget_at = 0
+    driver.fill_async(source, BYTE, SIZE, one)
+    driver.advance_all()
+    assert sum(access.work is not None and access.work.name == "fill" for access in checker._accesses) < 10
+    driver.copy_device_to_device_async(source, kept, SIZE, two)
+    driver.advance_all()
+    (report,) = process_checker().take_reports()
+    assert report.first.work == "fill"
