@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import cuda_async as ca
+from cuda_async.driver.host import Footprint
 from cuda_async.errors import MemoryFault
 from cuda_async.testing import explore, format_trace, parse_trace, replay
 
@@ -48,6 +49,35 @@ def test_exhaustive_search_does_not_permute_independent_work():
     found = explore(program, exhaustive=True)
     assert found.complete
     assert found.distinct == 1
+
+
+def test_leaving_orders_out_loses_no_outcome(monkeypatch):
+    """The same outcomes as from all interleavings there are, in fewer runs."""
+    outcomes = set()
+
+    def program(device):
+        driver = device.driver
+        first, second = (driver.stream_create() for _ in range(2))
+        a = driver.memory_alloc_async(3, first)
+        driver.fill_async(a, b"\1", 3, first)
+        driver.stream_synchronize(first)
+        driver.fill_async(a, b"\2", 1, first)
+        driver.copy_device_to_device_async(a + 1, a, 1, first)
+        driver.copy_device_to_device_async(a + 2, a + 1, 1, second)
+        driver.fill_async(a, b"\4", 1, second)
+        driver.synchronize()
+        outcomes.add(tuple(driver.memory.view(a, 3).tolist()))
+
+    reduced = explore(program, exhaustive=True)
+    few = set(outcomes)
+    outcomes.clear()
+    monkeypatch.setattr(Footprint, "meets", lambda one, other: True)
+    everything = explore(program, exhaustive=True)
+    assert reduced.complete
+    assert everything.complete
+    assert few == outcomes
+    assert len(few) > 2
+    assert reduced.runs < everything.runs / 3
 
 
 def test_seeds_reach_every_order_of_conflicting_work():
