@@ -280,7 +280,7 @@ def run(options: argparse.Namespace) -> int:
     for what, reason in missing.items():
         print(f"{what}: {reason}")
 
-    with np.load(DATA / "reference.npz") as kept:
+    with np.load(DATA / "reference.npz", allow_pickle=False) as kept:
         sentences = np.split(kept["tokens"], np.cumsum(kept["lengths"])[:-1])
         embeddings = kept["embeddings"]
     if options.sentences < len(sentences):

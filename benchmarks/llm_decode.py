@@ -292,7 +292,7 @@ def run(options: argparse.Namespace) -> int:
         except Unavailable as error:
             no_library = str(error)
 
-    kept = dict(np.load(EXAMPLE / "data" / "reference.npz"))
+    kept = dict(np.load(EXAMPLE / "data" / "reference.npz", allow_pickle=False))
     prompt = kept["prompt_tokens"][: kept["prompt_lengths"][0]].tolist()
     expected = kept["tokens"][0, : 16 if on_gpu else 2].tolist()
     tried: list[tuple[str, float, int, float]] = []

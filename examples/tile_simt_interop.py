@@ -171,14 +171,20 @@ def read_scores(path: Path) -> np.ndarray:
         BadInput: no such file, not a .npy file, another rank or type, nothing in it, or values without a softmax.
     """
     try:
-        scores = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            start = file.read(6)
+        if start.startswith(b"PK"):
+            raise BadInput(f"{path}: an archive of several arrays; give a .npy file with one")
+        # Mapped, so that a header that promises more than the file has is an error and no allocation.
+        scores = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise BadInput(f"{path}: there is no such file") from None
-    except (OSError, ValueError, EOFError) as error:
+    except BadInput:
+        raise
+    except (
+        Exception
+    ) as error:  # NumPy reads the header as Python: a damaged one is a TokenError, a TypeError, ...
         raise BadInput(f"{path}: not a readable .npy file ({error})") from None
-    if not isinstance(scores, np.ndarray):
-        scores.close()
-        raise BadInput(f"{path}: an archive of several arrays; give a .npy file with one")
     if scores.ndim != 2:
         raise BadInput(f"{path}: the array has shape {scores.shape}; a 2-D array (rows of scores) is needed")
     if scores.dtype.kind != "f":

@@ -82,7 +82,7 @@ def read_lines(path: Path) -> list[str]:
 async def compare(embedder: Embedder, required: float, count: int = 0) -> Comparison:
     """Embed `count` of the reference's sentences (short and long ones; all for 0), each by a task of its own."""
     sentences = read_lines(DATA / "sentences.txt")
-    with np.load(DATA / "reference.npz") as file:
+    with np.load(DATA / "reference.npz", allow_pickle=False) as file:
         kept = {name: file[name] for name in file.files}
     if embedder.encoder.config.hidden != kept["embeddings"].shape[1]:
         raise ValueError("the reference is of all-MiniLM-L6-v2; leave --model out to compare with it")

@@ -51,7 +51,7 @@ class Comparison:
 
 async def compare(talk: Conversations, allowed: float, prompts: int, steps: int) -> Comparison:
     """Run the reference's first `prompts`, for `steps` tokens each."""
-    kept = dict(np.load(REFERENCE))  # each look into the file would read it anew
+    kept = dict(np.load(REFERENCE, allow_pickle=False))  # each look into the file would read it anew
     ends = np.cumsum(kept["prompt_lengths"])
     found = Comparison(allowed)
 
@@ -83,7 +83,7 @@ async def check(talk: Conversations, options: argparse.Namespace) -> int:
     """Compare, print, and return the exit code."""
     model = talk.model
     allowed = LOGIT_ERROR[model.dtype.name]
-    kept = np.load(REFERENCE)["tokens"].shape
+    kept = np.load(REFERENCE, allow_pickle=False)["tokens"].shape
     prompts, steps = min(options.prompts or kept[0], kept[0]), min(options.max_tokens or kept[1], kept[1])
     found = await compare(talk, allowed, prompts, steps)
     for text in (*found.left, *found.wrong):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gguf_header import check_gguf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,7 +87,7 @@ class ModelFile:
     """An open GGUF file.
 
     Raises:
-        MissingModel: `gguf` is not installed. ValueError: no Llama model.
+        MissingModel: `gguf` is not installed. ValueError: no GGUF file, a damaged one, or no Llama model.
     """
 
     def __init__(self, path: Path) -> None:
@@ -95,7 +96,11 @@ class ModelFile:
         except ImportError as error:
             raise MissingModel(f"the package gguf is not installed: {INSTALL}") from error
         self._gguf = gguf
-        self._reader = gguf.GGUFReader(path)
+        check_gguf(path)
+        try:
+            self._reader = gguf.GGUFReader(path)
+        except (ValueError, LookupError, OverflowError, TypeError) as error:
+            raise ValueError(f"{path.name} is damaged: {error}") from error
         architecture = self._field("general.architecture")
         if architecture != "llama":
             raise ValueError(f"{path.name} holds a {architecture} model; this example runs llama models")
@@ -107,32 +112,70 @@ class ModelFile:
             if default is None:
                 raise ValueError(f"the GGUF file has no field {name}")
             return default
-        return field.contents()
+        try:
+            return field.contents()
+        except (ValueError, LookupError, TypeError) as error:
+            raise ValueError(f"the GGUF file's field {name} is damaged: {error}") from error
+
+    def _number(self, name: str, default: Any = None, *, may_be_zero: bool = False) -> Any:
+        """A field that is one positive number."""
+        value = self._field(name, default)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= value < 2**31 or (value == 0 and not may_be_zero):
+            raise ValueError(f"the GGUF file's field {name} is {value!r}; expected a positive number")
+        return value
 
     def _config(self) -> Config:
-        heads = int(self._field("llama.attention.head_count"))
-        hidden = int(self._field("llama.embedding_length"))
+        get = self._number
+        heads = int(get("llama.attention.head_count"))
+        hidden = int(get("llama.embedding_length"))
         return Config(
-            layers=int(self._field("llama.block_count")),
+            layers=int(get("llama.block_count")),
             hidden=hidden,
-            intermediate=int(self._field("llama.feed_forward_length")),
+            intermediate=int(get("llama.feed_forward_length")),
             heads=heads,
-            kv_heads=int(self._field("llama.attention.head_count_kv", heads)),
+            kv_heads=int(get("llama.attention.head_count_kv", heads)),
             head_size=hidden // heads,
-            vocabulary=int(self._field("llama.vocab_size")),
-            rope_base=float(self._field("llama.rope.freq_base", 10000.0)),
-            norm_epsilon=float(self._field("llama.attention.layer_norm_rms_epsilon")),
-            context=int(self._field("llama.context_length")),
-            end_token=int(self._field("tokenizer.ggml.eos_token_id")),
+            vocabulary=int(get("llama.vocab_size")),
+            rope_base=float(get("llama.rope.freq_base", 10000.0)),
+            norm_epsilon=float(get("llama.attention.layer_norm_rms_epsilon")),
+            context=int(get("llama.context_length")),
+            end_token=int(get("tokenizer.ggml.eos_token_id", may_be_zero=True)),
         )
 
     def weights(self) -> Weights:
-        """Dequantise everything (0.5 GiB)."""
+        """Dequantise everything (0.5 GiB).
+
+        Raises:
+            ValueError: a tensor is missing, or has another shape than the sizes in the file say.
+        """
+        c = self.config
+        sides = (c.heads * c.head_size, c.kv_heads * c.head_size)
+        shapes = {
+            "attn_norm": (c.hidden,),
+            "attn_q": (sides[0], c.hidden),
+            "attn_k": (sides[1], c.hidden),
+            "attn_v": (sides[1], c.hidden),
+            "attn_output": (c.hidden, sides[0]),
+            "ffn_norm": (c.hidden,),
+            "ffn_gate": (c.intermediate, c.hidden),
+            "ffn_up": (c.intermediate, c.hidden),
+            "ffn_down": (c.hidden, c.intermediate),
+        }
+        wanted = {f"blk.{i}.{name}.weight": shape for i in range(c.layers) for name, shape in shapes.items()}
+        wanted |= {"token_embd.weight": (c.vocabulary, c.hidden), "output_norm.weight": (c.hidden,)}
+        there = {t.name: tuple(int(n) for n in reversed(t.shape)) for t in self._reader.tensors}
+        for name, shape in wanted.items():
+            if there.get(name) != shape:
+                raise ValueError(
+                    f"the GGUF file's tensor {name} is {there.get(name, 'missing')}, expected {shape} from its sizes"
+                )
         found = {
             tensor.name: np.ascontiguousarray(
                 self._gguf.quants.dequantize(tensor.data, tensor.tensor_type), np.float32
             )
             for tensor in self._reader.tensors
+            if tensor.name in wanted
         }
 
         def layer(i: int) -> Layer:

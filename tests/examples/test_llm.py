@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "examples" / "llm"
-MODULES = ("model_file", "reference", "decode_kernels", "llama", "conversations", "generate")
+MODULES = ("gguf_header", "model_file", "reference", "decode_kernels", "llama", "conversations", "generate")
 CONTEXT = 256
 ERROR = {"float32": 3e-4, "float16": 0.2, "bfloat16": 1.5}  # logits are some tens
 
