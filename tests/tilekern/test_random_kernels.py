@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tilekern as tk
 from tilekern import ir
 from tilekern.frontend.operations import HANDLERS
 from tilekern.jit._compile import build_program
@@ -58,6 +59,23 @@ def test_interpreter_agrees_with_numpy():
 def test_other_orders_that_tokens_allow_agree():
     done = run("differential.py", "--count", 24, "--first", 10_000, "--orders")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+@pytest.mark.parametrize(("target", "free"), [("k", True), ("k + 1", False)])
+def test_turns_are_turned_round_where_no_token_keeps_them(tool, target, free):
+    text = "import tilekern as tk\n@tk.kernel\ndef f(c):\n    for k in range(3):\n"
+    text += f"        tk.store(c, {target}, tk.load(c, k, 4) + 1)\n"
+    names = {}
+    exec(compile(text, tk.register_source(text), "exec"), names)
+    kernel = names["f"]
+    specs = kernel._specs((tk.meta(64, "i4").mut(),), {})
+    function = build_program(kernel.source, specs, kernel.options, for_device=True).function
+    tool.random_kernels.orders.AnotherOrder().run(function)
+    function.verify()
+    loop = next(op for op in ir.walk(function.body) if isinstance(op, ir.ForOp))
+    assert (
+        loop.body.arguments[0] in loop.body.ops[0].operands and loop.body.ops[0].mnemonic == "sub"
+    ) == free
 
 
 def test_bugs_can_be_planted(planted):

@@ -5,6 +5,8 @@ program order and would not notice one that is missing. Here the IR is that of a
 interpreter checks, and the operations of each block are put into another order that their operands allow: the
 latest first, which turns round whatever is free, or any.
 
+Turns of a loop that no token keeps in order run from the last to the first.
+
 Branches that leave their block early stay where they are, with everything on its side of them, and what neither
 computes nor accesses memory keeps its order.
 """
@@ -18,7 +20,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tilekern.ir import Block, ForOp, Function, LoopOp, Op, ReturnOp, Value, YieldOp, walk
+from tilekern.ir import (
+    AddOp,
+    Block,
+    ConstantOp,
+    ContinueOp,
+    ForOp,
+    Function,
+    JoinTokensOp,
+    LoopOp,
+    Op,
+    ReturnOp,
+    SubOp,
+    TokenType,
+    Value,
+    YieldOp,
+    walk,
+)
 from tilekern.jit import _compile
 from tilekern.passes import Pass
 
@@ -39,9 +57,15 @@ class AnotherOrder(Pass):
         return True
 
     def _block(self, block: Block, r: random.Random) -> None:
-        for op in block.ops:
+        makers = {value: op for op in block.ops for value in op.results}
+        for op in list(block.ops):
             for region in op.regions:
                 self._block(region, r)
+            if isinstance(op, ForOp) and _is_free(op):
+                step = makers.get(op.step)
+                if isinstance(step, ConstantOp) and step.value == 1:
+                    place = block.ops.index(op)
+                    block.ops[place:place] = _turned_round(op, step)
         ordered: list[Op] = []
         part: list[Op] = []
         for op in block.ops:
@@ -66,6 +90,32 @@ class AnotherOrder(Pass):
             done.append(chosen)
             left.remove(chosen)
         return [ops[k] for k in done]
+
+
+def _is_free(loop: ForOp) -> bool:
+    """True where a loop carries nothing but tokens, and nothing in a turn comes after another turn."""
+    carried = set(loop.body.arguments[1:])
+    if not all(isinstance(value.type, TokenType) for value in carried):
+        return False
+    for op in walk(loop.body):
+        if carried & set(op.operands):
+            if isinstance(op, JoinTokensOp):
+                carried.add(op.result)
+            elif not isinstance(op, ContinueOp):
+                return False
+    return not any(op.effect == "control" and not op.regions and not op.terminator for op in walk(loop.body))
+
+
+def _turned_round(loop: ForOp, one: ConstantOp) -> list[Op]:
+    """Count down: the counter becomes lower + upper - 1 less what it is. What has to stand before the loop."""
+    counter = loop.body.arguments[0]
+    both = AddOp(lhs=loop.lower, rhs=loop.upper, result=Value(counter.type))
+    last = SubOp(lhs=both.result, rhs=one.result, result=Value(counter.type))
+    down = SubOp(lhs=last.result, rhs=counter, result=Value(counter.type))
+    for op in walk(loop.body):
+        op.replace_operands({counter: down.result})
+    loop.body.ops.insert(0, down)
+    return [both, last]
 
 
 def _uses(op: Op) -> set[Value]:
