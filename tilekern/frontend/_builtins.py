@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import language
-from ..dtypes import bool_, float32, int32, int64
+from ..dtypes import DType, bool_, float32, int32, int64
 from ..errors import KernelError
 from ._aggregates import leaves, parts_of, record_fields
 from ._iteration import is_static_range, items_of, static_range
 from ._operators import binary, truth, unary
 from ._promotion import cast
 from ._records import NOT_THERE, call_method, holds_tiles, make_record, no_record, replaced
+from ._suggestions import instead
 from ._values import (
     InnerFunction,
     Loose,
@@ -78,13 +79,15 @@ def call_builtin(t: Translator, function: object, args: Args, kwargs: Keywords) 
         takes_tiles = issubclass(function, tuple) and hasattr(function, "_fields")
     else:
         takes_tiles = isinstance(getattr(function, "__self__", None), dict | tuple | list)
+    if function in (str, repr) and len(args) == 1 and isinstance(args[0], DType):
+        return args[0].name  # Python's are for the printed IR, and for the host
     if not takes_tiles and holds_tiles((args, tuple(kwargs.values()))):
         if isinstance(function, type) and function.__module__ != "builtins":
             raise no_record(t, function)
         has_ours = getattr(language, name, None) in HANDLERS
         raise t.wrong_type(
             f"{name} is computed at compile time and takes no tiles"
-            + (f"; tk.{name} does" if has_ours else "")
+            + (f"; tk.{name} does" if has_ours else instead(name, ()))
         )
     return compute(t, function, args, kwargs)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..dtypes import DType
 from ._aggregates import is_record, parts_of
 from ._iteration import is_static_range, items_of, static_range
 from ._operators import binary, compare, truth
 from ._records import NOT_THERE, call_method, holds_tiles, overloaded
-from ._values import RangeValue, describe, is_number, is_tile
+from ._values import RangeValue, describe, is_number, is_numpy_type, is_tile
 
 if TYPE_CHECKING:
     from ..ir import Value
@@ -19,6 +20,8 @@ __all__ = ["compare_any"]
 
 def compare_any(t: Translator, symbol: str, a: object, b: object) -> object:
     """`a symbol b` for any comparison of any two values."""
+    if isinstance(a, DType) != isinstance(b, DType):
+        a, b = _element_types(t, symbol, a, b)
     if symbol in ("is", "is not"):
         return _is(t, symbol, a, b)
     if symbol in ("in", "not in"):
@@ -33,6 +36,25 @@ def compare_any(t: Translator, symbol: str, a: object, b: object) -> object:
         if a_parts is not None and (holds_tiles(a) or holds_tiles(b)):
             return _compare_parts(t, symbol, a, b)
     return compare(t, symbol, a, b)
+
+
+def _element_types(t: Translator, symbol: str, a: object, b: object) -> tuple[object, object]:
+    """One element type and something else: NumPy's types are those they stand for, names are refused.
+
+    Python's answer would be "not equal" for either, and the kernel silently another one.
+    """
+    if symbol in ("in", "not in"):
+        return a, b
+    other = b if isinstance(a, DType) else a
+    if isinstance(other, str):
+        raise t.wrong_type(
+            f"{symbol} compares an element type and the string {other!r}, which are never equal; write tk.float32, "
+            "say, or compare x.dtype.name"
+        )
+    if not is_numpy_type(other):
+        return a, b
+    other = t.static_dtype(other)
+    return (a, other) if isinstance(a, DType) else (other, b)
 
 
 def _is(t: Translator, symbol: str, a: object, b: object) -> bool:
@@ -54,7 +76,8 @@ def _contains(t: Translator, symbol: str, container: object, item: object) -> bo
         return _in_range(t, container, item)
     if is_tile(container) or not hasattr(type(container), "__contains__"):
         raise t.wrong_type(f"{symbol} looks into a tuple, dict, string or range, got {describe(container)}")
-    if not holds_tiles(item) and not holds_tiles(container):
+    of_types = isinstance(container, tuple) and any(isinstance(one, DType) for one in (item, *container))
+    if not of_types and not holds_tiles(item) and not holds_tiles(container):
         try:
             return item in container  # type: ignore[operator]
         except TypeError as error:

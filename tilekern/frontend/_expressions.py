@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from .. import language
+from ..dtypes import DType
 from ._attributes import attribute
 from ._branches import choose
 from ._calls import call
@@ -197,7 +198,10 @@ def _subscript(t: Translator, frame: Frame, node: ast.Subscript) -> object:
     if is_tile(index):
         if isinstance(value, tuple) and value and all(isinstance(part, TensorValue) for part in value):
             return choose_tensor(t, value, index)
-        raise t.wrong_type(f"an index into {describe(value)} is known at compile time, got {describe(index)}")
+        raise t.wrong_type(
+            f"an index into {describe(value)} is known at compile time, got {describe(index)}; loop over the items, or "
+            "over tk.static_iter(range(n)), or put numbers into a tile with tk.astile and choose with tk.where"
+        )
     if not hasattr(type(value), "__getitem__"):
         raise t.wrong_type(f"{describe(value)} takes no index; tk.load reads a tile of a tensor")
     try:
@@ -260,11 +264,15 @@ def _joined_string(t: Translator, frame: Frame, node: ast.JoinedStr) -> object:
             parts.extend(value.parts)
         elif language_class(value) is not None:
             raise t.wrong_type(f"an f-string shows tiles and numbers, got {describe(value)}")
-        elif is_tile(value):
-            if part.conversion != -1:
-                raise t.wrong_type("a tile in an f-string takes no !r, !s or !a")
+        elif is_tile(value):  # !r, !s and !a, and so f"{x=}", show one as nothing does
             parts.append(Hole(value, specification))
+        elif holds_tiles(value):
+            if specification:
+                raise t.wrong_type(f"{describe(value)} takes no format; give its parts one by one")
+            parts.append(Hole(value, ""))
         else:
+            if isinstance(value, DType):
+                value = value.name
             conversion = _CONVERSIONS.get(part.conversion)
             converted = value if conversion is None else conversion(value)
             try:

@@ -47,7 +47,8 @@ def items_of(t: Translator, value: object, what: str) -> tuple[object, ...]:
     if isinstance(value, RangeValue):
         if not is_static_range(value):
             raise t.wrong_type(
-                f"{what} a range known at compile time, and a bound of this one is known at run time only"
+                f"{what} a range known at compile time, and a bound of this one is known at run time only; "
+                "`for i in range(...)` itself needs no such bound: count the rest with variables of your own"
             )
         items = static_range(value)
         _check_number(t, len(items))

@@ -127,7 +127,10 @@ def binary(t: Translator, symbol: str, a: object, b: object) -> object:
     dtype = tile_type(lhs).number
     if symbol in _BITWISE:
         if dtype.is_float:
-            raise t.wrong_type(f"{symbol} takes integers or bools, got {dtype.name}")
+            raise t.wrong_type(
+                f"{symbol} takes integers or bools, got {dtype.name}; {symbol} binds tighter than comparisons, so "
+                f"write (x > a) {symbol} (x < b); to work on the bits of a float, tk.bitcast it"
+            )
         return emit_binary(t, _BITWISE[symbol], lhs, rhs, make)
     if symbol in _SHIFTS:
         if not dtype.is_integer:

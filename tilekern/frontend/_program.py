@@ -19,6 +19,7 @@ from ..ir import (
     TileType,
     Value,
     scalar,
+    tile_shape_problem,
 )
 from ._aggregates import new_record, record_fields
 from ._calls import run_function
@@ -87,12 +88,15 @@ def translate(
     t.grid = grid
     frame = Frame(source, t.captures)
     arguments = source.node.args
-    names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    nodes = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    names = [node.arg for node in nodes]
     assert len(names) == len(specs), "one spec per parameter"
     t.at(frame, source.node)
     function.location = t.location
-    for name, spec in zip(names, specs, strict=True):
+    for node, name, spec in zip(nodes, names, specs, strict=True):
+        t.at(frame, node)
         frame.variables[name] = _parameter(t, name, spec)
+    t.at(frame, source.node)
     parameters = dict(frame.variables)
     facts, checks = apply_preconditions(preconditions, _extents(t, parameters), _facts(t, grid), t.location)
     t.checks += checks
@@ -139,6 +143,8 @@ def _parameter(t: Translator, name: str, spec: ParameterSpec) -> object:
     if isinstance(spec, ScalarSpec):
         return _entry_argument(t, scalar(spec.dtype), name, Loose if spec.loose else Value)
     if isinstance(spec, PartitionSpec):
+        if problem := tile_shape_problem(spec.tile_shape):
+            raise t.wrong_value(f"{name} is a partition in tiles of {spec.tile_shape}: {problem}")
         tensor = _tensor(t, name, spec.tensor)
         if spec.map_shape is not None:
             return MappedTilesValue(tensor, spec.tile_shape, (), spec.map_shape)

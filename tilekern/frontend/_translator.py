@@ -25,7 +25,7 @@ from ._captures import Captures
 from ._checks import LaunchCheck
 from ._effects import Effects
 from ._frame import Frame
-from ._values import Loose, describe, is_scalar
+from ._values import Loose, describe, is_numpy_type, is_scalar
 
 __all__ = ["MAX_CALL_DEPTH", "Translator"]
 
@@ -203,7 +203,7 @@ class Translator:
             return value
         if value is bool:
             return bool_
-        if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        if is_numpy_type(value):
             try:
                 return dtype_of(value)
             except TypeError as error:

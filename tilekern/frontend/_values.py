@@ -10,6 +10,8 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import numpy as np
+
 from ..dtypes import DType
 from ..ir import PointerType, TensorType, TileType, Value, ViewType
 from ._aggregates import is_named_tuple, parts_of, record_fields
@@ -37,6 +39,7 @@ __all__ = [
     "describe",
     "is_loose",
     "is_number",
+    "is_numpy_type",
     "is_pointer",
     "is_scalar",
     "is_tile",
@@ -184,9 +187,9 @@ class PartialFunction:
 
 @dataclass(frozen=True, eq=False)
 class Hole:
-    """A tile in an f-string, and the format it is to be shown in."""
+    """A tile, or an aggregate with tiles in it, in an f-string, and the format it is to be shown in."""
 
-    tile: Value
+    value: object
     format: str
 
 
@@ -250,6 +253,11 @@ def is_scalar(value: object) -> TypeGuard[Value]:
 def is_number(value: object) -> TypeGuard[bool | int | float]:
     """True for Python's own numbers, which take their type from what they meet."""
     return type(value) in (bool, int, float) or isinstance(value, int)
+
+
+def is_numpy_type(value: object) -> TypeGuard[np.dtype[Any] | type[np.generic]]:
+    """True for NumPy's own names of element types: `np.float32`, `np.dtype("f4")`."""
+    return isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic))
 
 
 def tile_type(value: Value) -> TileType:

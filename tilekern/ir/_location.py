@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 __all__ = ["Location"]
 
+_CALLS_SHOWN = 3
+"""Of a long chain of calls, such as a recursion without end, as many are shown at either end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -33,7 +36,13 @@ class Location:
     def describe(self, reason: str) -> str:
         """`reason` with the source line, a caret under it, and the calls that led there."""
         lines = [f"{self.file}:{self.line}:{self.column + 1}: {reason}", *self._excerpt()]
-        for call in list(self.chain())[1:]:
+        calls = list(self.chain())[1:]
+        left_out = len(calls) - 2 * _CALLS_SHOWN if len(calls) > 3 * _CALLS_SHOWN else 0
+        for number, call in enumerate(calls):
+            if _CALLS_SHOWN <= number < _CALLS_SHOWN + left_out:
+                continue
+            if left_out and number == _CALLS_SHOWN + left_out:
+                lines += [f"... {left_out} calls in between"]
             lines += [f"called from {call.file}:{call.line}:{call.column + 1}, in {call.function}"]
             lines += call._excerpt()
         return "\n".join(lines)

@@ -9,10 +9,13 @@ the arguments over. For each key, a function is written that puts the flat argum
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
 from collections.abc import Callable, Sequence
-from types import FunctionType, NoneType
+from types import BuiltinFunctionType, FunctionType, MethodType, NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from cuda_async import MappedPartition, Mut, Partition, Read, Tensor
 from cuda_async.errors import AliasError, LaunchError
@@ -39,7 +42,10 @@ __all__ = [
     "write_run",
 ]
 
-IMPLICIT_CONSTANTS = (enum.Enum, str, bytes, NoneType, FunctionType, type, DType)
+IMPLICIT_CONSTANTS = (
+    *(enum.Enum, str, bytes, NoneType, type, DType, np.dtype),
+    *(FunctionType, BuiltinFunctionType, MethodType, functools.partial, np.ufunc),
+)
 """What can be nothing but a constant, for a parameter that is not declared."""
 
 _path_numbers = itertools.count()

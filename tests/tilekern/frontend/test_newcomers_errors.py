@@ -622,6 +622,46 @@ def asks_for_super(out, x):
     super().x  # error
 
 
+# ------------------------------------------------------------------ element types, text, deep calls
+
+
+@told("== compares an element type and the string 'float32', which are never equal", 'x.dtype == "float32"')
+def compares_a_type_with_its_name(out, x):
+    out.store(1.0 if x.dtype == "float32" else 2.0)  # error
+
+
+@told("write (x > a) & (x < b)", "1 & x.shape[0] / 2")
+def and_without_parentheses(out, x):
+    tk.load_like(x, out) > 1 & x.shape[0] / 2 < 5  # error
+
+
+@told("loop over the items, or over tk.static_iter(range(n))", "NUMBERS[i]")
+def index_of_a_loop(out, x):
+    for i in range(3):
+        NUMBERS[i]  # error
+
+
+@told("count the rest with variables of your own", "enumerate(range(x.shape[0]))")
+def enumerates_what_is_not_known(out, x):
+    for _ in enumerate(range(x.shape[0])):  # error
+        pass
+
+
+@told("round is computed at compile time and takes no tiles; use tk.floor(x + 0.5)", "round(x.shape[0] / 2)")
+def rounds(out, x):
+    round(x.shape[0] / 2)  # error
+
+
+@told("tk has no sigmoid; use 1 / (1 + tk.exp(-x))", "tk.sigmoid")
+def asks_for_sigmoid(out, x):
+    tk.sigmoid(out.load())  # error
+
+
+@told("takes no format; give its parts one by one", "{x.shape:>5}")
+def formats_a_tuple(out, x):
+    print(f"{x.shape:>5}")  # error
+
+
 def marked_line(function):
     """Line number and text of the line with `# error`."""
     code = function.__code__
@@ -645,3 +685,30 @@ def test_newcomer_is_told(function, message, under_caret):
     start = caret.index("^")
     assert source[start : start + caret.count("^")].split("  #")[0] == under_caret
     assert len(caught.value.reason) < 400
+
+
+def test_a_partition_in_tiles_of_other_sides_is_told_at_its_parameter():
+    @tk.kernel
+    def k(x, out):
+        out.store(1.0)
+
+    with pytest.raises(KernelError, match=r"out is a partition in tiles of \(4, 6\): every side") as caught:
+        k.ir(X, X.partition((4, 6)))
+    assert str(caught.value).splitlines()[2].endswith("|          ^^^")
+
+
+def deeper(n):
+    return deeper(n + 1)
+
+
+def test_a_long_chain_of_calls_is_shown_at_its_ends():
+    @tk.kernel
+    def k(out, x):
+        out.store(deeper(0))
+
+    with pytest.raises(KernelError, match="calls nest deeper than 40") as caught:
+        k.ir(OUT, X)
+    text = str(caught.value)
+    assert "... 34 calls in between" in text
+    assert text.count("called from") == 6
+    assert "in k\n" in text

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ... import language
-from ...dtypes import float32
+from ...dtypes import DType, float32
 from ...ir import (
     CONVERSION,
     AssumeDivByOp,
@@ -59,9 +59,11 @@ def _show(t: Translator, value: object, parts: list[str], printed: list[Value]) 
     """Add the text of a value, with conversions for the tiles in it."""
     if isinstance(value, FormattedText):
         for part in value.parts:
-            if isinstance(part, Hole):
-                parts.append(_conversion(t, part.tile, part.format))
-                printed.append(_printable(t, part.tile))
+            if isinstance(part, Hole) and is_tile(part.value):
+                parts.append(_conversion(t, part.value, part.format))
+                printed.append(_printable(t, part.value))
+            elif isinstance(part, Hole):
+                _show(t, part.value, parts, printed)
             else:
                 parts.append(_literal(part))
     elif is_tile(value):
@@ -74,7 +76,7 @@ def _show(t: Translator, value: object, parts: list[str], printed: list[Value]) 
     elif any(is_tile(leaf) for leaf in leaves(value)):
         _show_parts(t, value, parts, printed)
     else:
-        parts.append(_literal(str(value)))
+        parts.append(_literal(value.name if isinstance(value, DType) else str(value)))
 
 
 def _show_parts(t: Translator, value: object, parts: list[str], printed: list[Value]) -> None:
