@@ -21,10 +21,16 @@ endif
 # Two workers: on two cores the suite takes half the time, and more cores gain little.
 WORKERS ?= 2
 PYTEST := $(TEST_PYTHON) -m pytest -q
+# What runs while the host device looks for races: all of it, and what CI has time for.
+CHECKED := tests/cuda_async tests/tilekern/kernels tests/tilekern/arrays tests/tilekern/language tests/tilekern/jit \
+  tests/tilekern/interpreter tests/cases tests/examples
+CHECKED_IN_CI := tests/tilekern/kernels/test_kernels_rows.py tests/tilekern/kernels/test_kernels_normalise.py \
+  tests/tilekern/kernels/test_kernels_matmul.py tests/cuda_async/graph/test_random_graphs.py \
+  tests/cuda_async/ops/test_random_operations.py
 NVCC ?= nvcc
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-gpu lint format interop models ptx clean demo-environment test-environment
+.PHONY: help demo test test-checked test-slow test-gpu lint format interop models ptx clean demo-environment test-environment
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,7 +42,11 @@ test: lint ## what CI runs: lint, types, tests (no GPU needed)
 	@status=0; \
 	$(PYTEST) -m "timing and not slow and not gpu" || status=$$?; \
 	$(PYTEST) -m "not timing and not slow and not gpu" -n $(WORKERS) $(ARGS) || status=$$?; \
+	CUDA_ASYNC_HOST_CHECK=1 $(PYTEST) -m "not timing and not slow and not gpu" -n $(WORKERS) $(CHECKED_IN_CI) || status=$$?; \
 	exit $$status
+
+test-checked: test-environment ## the tests of the library and the examples while the host device looks for races
+	CUDA_ASYNC_HOST_CHECK=1 $(PYTEST) -m "not timing and not slow and not gpu" -n $(WORKERS) $(CHECKED) $(ARGS)
 
 test-slow: test-environment ## the long sweeps
 	$(PYTEST) -m "slow and not gpu" -n $(WORKERS) $(ARGS)

@@ -688,7 +688,7 @@ class Checker:
             work,
             CheckReport(
                 kind="never written",
-                what=f"memory is read that was never written: {where(shadow, cell)}",
+                what=f"memory is read that nothing has written: {where(shadow, cell)}",
                 address=address,
                 size_bytes=shadow.unit,
                 first=reported("allocation", shadow.born, "", None) if shadow.born is not None else None,

@@ -21,6 +21,8 @@ Place = Any
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 _OWN = (_PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "tilekern") + os.sep)
+_WRITTEN = ("<launch of", "<bound launch of", "<call of", "<frozen ")
+"""Sources of functions that this package writes, and of Python's own."""
 _LIBRARY = os.path.dirname(threading.__file__) + os.sep
 
 
@@ -102,7 +104,7 @@ def line_of_program() -> str:
     frame = sys._getframe(2)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith((*_OWN, _LIBRARY, "<")):
+        if not name.startswith((*_OWN, _LIBRARY, *_WRITTEN)):
             return f"{name}:{frame.f_lineno}, in {frame.f_code.co_name}"
         frame = frame.f_back  # type: ignore[assignment]  # None at the end
     return ""

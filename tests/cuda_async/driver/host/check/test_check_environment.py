@@ -1,0 +1,60 @@
+"""`CUDA_ASYNC_HOST_CHECK`, and what is printed at the end of a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cuda_async.driver.host import HostDriver
+from cuda_async.driver.host._settings import host_check
+from cuda_async.errors import ContextError
+
+PROGRAM = """
+import cuda_async as ca
+
+ca.empty(4).to_host().sync()
+ca.ones(4).sync()
+kept = ca.ones(16).sync()
+"""
+
+
+def run(mode: str) -> tuple[int, str]:
+    environment = {**os.environ, "CUDA_ASYNC_DRIVER": "host", "CUDA_ASYNC_HOST_CHECK": mode}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def test_collected_findings_and_leaks_are_printed_at_the_end():
+    code, printed = run("collect")
+    assert code == 0
+    assert "CUDA_ASYNC_HOST_CHECK found:" in printed
+    assert printed.count("never written:") == 1
+    assert printed.count("leak: 64 bytes") == printed.count("leak:") == 1
+
+
+def test_findings_are_raised():
+    code, printed = run("1")
+    assert code == 1
+    assert "CheckError: never written: memory is read that nothing has written" in printed
+
+
+@pytest.mark.parametrize(("text", "mode"), [("", ""), ("0", ""), ("1", "raise"), ("Collect", "collect")])
+def test_settings(monkeypatch, text, mode):
+    monkeypatch.setenv("CUDA_ASYNC_HOST_CHECK", text)
+    assert host_check() == mode
+
+
+def test_other_settings_are_refused(monkeypatch):
+    monkeypatch.setenv("CUDA_ASYNC_HOST_CHECK", "2")
+    with pytest.raises(ContextError, match="give 1, collect or 0"):
+        HostDriver(memory_bytes=1 << 20)
