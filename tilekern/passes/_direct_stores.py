@@ -8,7 +8,8 @@ stored, gathered by rows and stored again, nothing of the first store was left.
 
 A store is left to the accelerator where its token leads to no other access: that is what most kernels do with what
 they yield. The others write directly, which a barrier orders. Reductions into memory take the accelerator too, and Tile
-IR has no hint for them: they get a view of a base of which no alignment is promised, which it cannot serve.
+IR has no hint for them: they get a view whose base nobody knows to be aligned, since a number was added that is always
+0, but not by what the assembler knows. That the accelerator cannot serve.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
+from ..dtypes import int32
 from ..ir import (
-    AssumeDivByOp,
     AtomicReduceOp,
     Block,
     BreakOp,
+    ConstantOp,
     ContinueOp,
     ForOp,
     Function,
@@ -30,12 +32,16 @@ from ..ir import (
     MakeTensorOp,
     MakeViewOp,
     MemoryOp,
+    NumBlocksOp,
+    OffsetOp,
     Op,
+    ShiftRightOp,
     StoreOp,
     StoreSparseOp,
     TokenType,
     Value,
     YieldOp,
+    scalar,
     walk,
 )
 from ._pass import Pass
@@ -74,21 +80,24 @@ class _Direct:
         return changed
 
     def _without_alignment(self, op: AtomicReduceOp, ops: list[Op]) -> bool:
-        """Let `op` go through a view of its own, made by what is added to `ops`, of a base without promises."""
+        """Let `op` go through a view of its own, made by what is added to `ops`, of a base without known alignment."""
         view = self._made.get(op.view)
         tensor = self._made.get(view.tensor) if isinstance(view, MakeViewOp) else None
         if not isinstance(view, MakeViewOp) or not isinstance(tensor, MakeTensorOp):
             return False
-        base = tensor.base
-        while isinstance(promise := self._made.get(base), AssumeDivByOp):
-            base = promise.source
-        if base is tensor.base:
-            return False
+        moved = self._made.get(tensor.base)
+        if isinstance(moved, OffsetOp) and isinstance(self._made.get(moved.elements), ShiftRightOp):
+            return False  # it has been done
+        number = scalar(int32)
+        blocks = NumBlocksOp(axis=0, result=Value(number))
+        places = ConstantOp(value=31, result=Value(number))
+        zero = ShiftRightOp(lhs=blocks.result, rhs=places.result, result=Value(number))
+        base = OffsetOp(pointers=tensor.base, elements=zero.result, result=Value(tensor.base.type))
         own_tensor, own_view = copy.copy(tensor), copy.copy(view)
-        own_tensor.base, own_tensor.result = base, Value(tensor.result.type)
+        own_tensor.base, own_tensor.result = base.result, Value(tensor.result.type)
         own_view.tensor, own_view.result = own_tensor.result, Value(view.result.type)
         op.view = own_view.result
-        ops += [own_tensor, own_view]
+        ops += [blocks, places, zero, base, own_tensor, own_view]
         return True
 
 
