@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..ops import DeviceOp, SharedOp
@@ -25,15 +25,17 @@ class GraphCache(Generic[K, T]):
 
     `await cache.get(n)` gives the graph for `n`. The first who asks captures it; others who ask meanwhile, from any
     task, thread and loop, wait for that one. What could not be captured is an error for those who waited, and is
-    tried anew by the next. A graph is for the device that was current when it was captured. The graph that was not
-    asked for the longest makes room for a new one; whoever has it may go on using it.
+    tried anew by the next; a graph that was closed is captured anew, too. A graph is for the device that was current
+    when it was captured. The graph that was not asked for the longest makes room for a new one; whoever has it may go
+    on using it.
 
     Args:
         build: given a key, an operation to capture (or one that yields a graph, such as `op.graph(inputs=...)`).
         buckets: sizes, for keys that are ints: a key is rounded up to the next of them.
         max_graphs: how many are kept.
     Raises:
-        ValueError: no bucket, or `max_graphs` below 1. TypeError: buckets that are no ints.
+        ValueError: no bucket, a negative one, or `max_graphs` below 1. TypeError: buckets or `max_graphs` that are no
+            ints, or a `build` that is no function.
     """
 
     def __init__(
@@ -43,14 +45,16 @@ class GraphCache(Generic[K, T]):
         buckets: Sequence[int] | None = None,
         max_graphs: int = 16,
     ) -> None:
+        if isinstance(build, DeviceOp) or not callable(build):
+            raise TypeError(
+                f"build is a function of a key that returns an operation, got {type(build).__name__}"
+            )
+        if not hasattr(max_graphs, "__index__"):
+            raise TypeError(f"max_graphs is a number of graphs, got {max_graphs!r}")
         if max_graphs < 1:
             raise ValueError(f"max_graphs is {max_graphs}; a cache keeps at least 1")
-        if buckets is not None and not buckets:
-            raise ValueError("buckets is empty; give sizes, or None to take keys as they are")
-        if buckets is not None and not all(hasattr(b, "__index__") for b in buckets):
-            raise TypeError(f"buckets are sizes, such as (64, 256), got {buckets!r}")
         self._build = build
-        self._buckets = None if buckets is None else sorted(buckets)
+        self._buckets = None if buckets is None else _checked_buckets(buckets)
         self._max_graphs = max_graphs
         self._graphs: OrderedDict[Hashable, SharedOp[CudaGraph[T]]] = OrderedDict()
         self._lock = threading.Lock()
@@ -79,7 +83,7 @@ class GraphCache(Generic[K, T]):
         place = self.bucket(key)
         with self._lock:
             found = self._graphs.get(place)
-            if found is not None and found._gate.error is not None:
+            if found is not None and _is_useless(found):
                 found = None
             if found is None:
                 found = self._graphs[place] = self._capture(place).shared()
@@ -107,3 +111,20 @@ class GraphCache(Generic[K, T]):
             dropped = self._graphs
             self._graphs = OrderedDict()
         del dropped
+
+
+def _checked_buckets(buckets: Sequence[int]) -> list[int]:
+    found = list(buckets) if isinstance(buckets, Iterable) else [buckets]
+    if not isinstance(buckets, Iterable) or not all(hasattr(bucket, "__index__") for bucket in found):
+        raise TypeError(f"buckets are sizes, such as (64, 256), got {buckets!r}")
+    if not found:
+        raise ValueError("buckets is empty; give sizes, or None to take keys as they are")
+    if min(found) < 0:
+        raise ValueError(f"buckets are sizes from 0 on, got {min(found)}")
+    return sorted(found)
+
+
+def _is_useless(captured: SharedOp[CudaGraph[Any]]) -> bool:
+    """It failed, or its graph was closed."""
+    gate = captured._gate
+    return gate.error is not None or (isinstance(gate.value, CudaGraph) and gate.value.is_closed)

@@ -53,8 +53,8 @@ class Capture(DeviceOp[CudaGraph[T]]):
             raise ContextError(
                 f"the graph is to be captured on {stream!r}, but the chain runs on {ctx.device}"
             )
-        recorder = Recorder(ctx.stream if ctx.stream._recorder is not None else stream)
-        execution.frames.append(_CaptureFrame(execution, recorder, self._inputs))
+        recorder = Recorder(ctx.stream if ctx.stream._recorder is not None else stream, self._inputs)
+        execution.frames.append(_CaptureFrame(execution, recorder))
         execution.ctx = recorder.root.context
         execution.host_pending = True
         return self._captured
@@ -63,14 +63,13 @@ class Capture(DeviceOp[CudaGraph[T]]):
 class _CaptureFrame:
     """Waits for the recorded output, then for the driver's graph."""
 
-    __slots__ = ("ctx", "enqueued", "graph", "host_pending", "inputs", "recorder")
+    __slots__ = ("ctx", "enqueued", "graph", "host_pending", "recorder")
 
-    def __init__(self, execution: Execution, recorder: Recorder, inputs: dict[str, Tensor]) -> None:
+    def __init__(self, execution: Execution, recorder: Recorder) -> None:
         self.ctx = execution.ctx
         self.enqueued = execution.enqueued
         self.host_pending = execution.host_pending
         self.recorder = recorder
-        self.inputs = inputs
         self.graph: CudaGraph[Any] | None = None
 
     def _resume(self, execution: Execution, value: Any) -> None:
@@ -79,7 +78,7 @@ class _CaptureFrame:
             execution.ctx = self.ctx
             execution.enqueued = self.enqueued  # nothing was: there is nothing to wait for
             execution.host_pending = self.host_pending
-            graph = self.graph = CudaGraph._of(self.recorder, value, {**self.recorder.inputs, **self.inputs})
+            graph = self.graph = CudaGraph._of(self.recorder, value)
             execution.frames.append(self)
             execution.block = _WorkerBlock(graph._instantiate)
             return

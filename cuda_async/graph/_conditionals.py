@@ -149,9 +149,9 @@ def if_else(
         predicate: one bool or integer. then, otherwise: functions without arguments.
     """
     checked = _check_predicate(predicate, "if_else")
-    for body in (then, otherwise):
-        if body is not None:
-            _check_body(body, "if_else")
+    _check_body(then, "if_else")
+    if otherwise is not None:
+        _check_body(otherwise, "if_else")
     return Conditional(ConditionKind.IF, checked, (then,) if otherwise is None else (then, otherwise))
 
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+import numpy as np
+
 from ..driver.graph import ChildNode, ConditionalNode, KernelNode, Node
 from ..errors import ClosedError, ContextError
 from ..memory import Buffer, Tensor, Usage
@@ -105,7 +107,7 @@ class CudaGraph(Generic[T]):
         raise TypeError("graphs are made by op.graph(), op.graph_on(stream) and CudaGraph.scope(stream)")
 
     @classmethod
-    def _of(cls, recorder: Recorder, output: Any, inputs: Mapping[str, Tensor]) -> CudaGraph[T]:
+    def _of(cls, recorder: Recorder, output: Any) -> CudaGraph[T]:
         """A graph of what was recorded; `_instantiate` makes it ready."""
         recorder.finish()
         self = object.__new__(cls)
@@ -120,7 +122,7 @@ class CudaGraph(Generic[T]):
         self._more_writes = list(recorder.root.writes)
         held = list({id(thing): thing for thing in recorder.held}.values())
         self._contents = _Contents(recorder.device, held, recorder.captured)
-        self._inputs = dict(inputs)
+        self._inputs = dict(recorder.inputs)
         self._pending = []
         self._executable = None
         self._closed = False
@@ -130,7 +132,8 @@ class CudaGraph(Generic[T]):
         for child in recorder.children:
             self._state.link(child, self._device)
         self._plan()
-        self._template = OutputTemplate(output, set(self._writes))
+        set_before = (root_of(tensor._buffer) for tensor in self._inputs.values())
+        self._template = OutputTemplate(output, {*self._writes, *set_before})
         for buffer in self._template.shared:
             buffer.note_shared()
         recorder.release()
@@ -215,18 +218,19 @@ class CudaGraph(Generic[T]):
             return collect(pending).then(lambda _: GraphLaunch(self))
         return GraphLaunch(self)
 
-    def replay(self, **inputs: Any) -> DeviceOp[T]:
+    def replay(self, /, **inputs: Any) -> DeviceOp[T]:
         """`launch()`, with named inputs set before.
 
         Args:
             inputs: by name, a tensor or an array of the input's shape and type, which is copied into it; a number,
                 which fills it; or an operation that yields a tensor. Inputs that are not named stay what they are.
         Raises:
-            TypeError: no such input. ValueError: another shape.
+            TypeError: no such input, or another element type. ValueError: another shape. OverflowError: a number that
+                the input's type cannot hold. (Of operations: when it runs.)
         """
         return self._with_inputs(inputs, copies=False)
 
-    def __call__(self, **inputs: Any) -> DeviceOp[T]:
+    def __call__(self, /, **inputs: Any) -> DeviceOp[T]:
         """`replay()`, with the output copied to tensors of its own: they stay good whatever is launched later.
 
         Setting the inputs, launching and copying is one step that no other launch comes into, so one graph may be
@@ -240,16 +244,17 @@ class CudaGraph(Generic[T]):
             if name not in self._inputs:
                 there = ", ".join(self._inputs) or "none; name them with graph(inputs={...}) or graph_input()"
                 raise TypeError(f"the graph has no input {name!r}; its inputs: {there}")
-        first, self._pending = self._pending, []
         computed = [name for name, value in inputs.items() if isinstance(value, DeviceOp)]
-        steps = {n: set_input(self._inputs[n], v) for n, v in inputs.items() if n not in computed}
+        steps = {n: set_input(n, self._inputs[n], v) for n, v in inputs.items() if n not in computed}
+        tensors = self._inputs
+        first, self._pending = self._pending, []
         first += [inputs[name] for name in computed]
         if not first:
             return GraphLaunch(self, list(steps.values()), copies=copies)
 
         def go_on(values: list[Any]) -> DeviceOp[T]:
             for name, value in zip(computed, values[len(values) - len(computed) :]):
-                steps[name] = set_input(self._inputs[name], value)
+                steps[name] = set_input(name, tensors[name], value)
             return GraphLaunch(self, list(steps.values()), copies=copies)
 
         return collect(first).then(go_on)
@@ -514,11 +519,17 @@ class GraphLaunch(DeviceOp[T]):
             return graph._launch_on(ctx, self._copies)
 
 
-def set_input(tensor: Tensor, value: Any) -> DeviceOp[Any]:
-    """An operation, of one step, that puts `value` into an input."""
-    if isinstance(value, (int, float)):
-        return fill(tensor, value)
-    return memcpy(tensor, value)
+def set_input(name: str, tensor: Tensor, value: Any) -> DeviceOp[Any]:
+    """An operation, of one step, that puts `value` into an input; errors name it."""
+    try:
+        if isinstance(value, (int, float, np.generic)):
+            return fill(tensor, value)
+        return memcpy(tensor, value)
+    except (TypeError, ValueError, OverflowError) as error:
+        if type(error) not in (TypeError, ValueError, OverflowError):
+            raise
+        expected = f"{tensor.dtype.name} {tuple(tensor.shape)}"
+        raise type(error)(f"the graph's input {name!r}, {expected}: {error}") from error
 
 
 def all_nodes(nodes: list[Node]) -> list[Node]:

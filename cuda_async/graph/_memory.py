@@ -189,6 +189,20 @@ class GraphBuffer(Buffer):
         self.root.note_shared()
         self.device._outside.add(self.root)
 
+    @property
+    def is_recorded(self) -> bool:  # type: ignore[override]
+        """True while the launch that fills it is still being recorded."""
+        return self.generation is not None and self.state.is_recording
+
+    def check_filled(self) -> None:
+        """`check_usable`; raises `StaleOutputError` too while the graph that fills it is being recorded."""
+        if self.is_recorded and not self._freed:
+            raise StaleOutputError(
+                "this tensor belongs to a graph that is being recorded, and holds nothing yet: give the operation to "
+                "the recording (scope.record(op)), or launch the graph first"
+            )
+        self.check_usable()
+
     def check_usable(self) -> None:
         """Raises `StaleOutputError` when the contents are not (yet, or any more) those of its launch."""
         if self.address >= 0:

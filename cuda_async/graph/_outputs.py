@@ -69,7 +69,7 @@ class OutputTemplate:
     """Makes a graph's output, for one launch after another.
 
     Args:
-        value: as recorded. written: the ordinary buffers that the graph writes.
+        value: as recorded. written: the ordinary buffers that the graph writes, or that are set before it is launched.
     Attributes:
         size_bytes: of the tensors that a copy of the output allocates.
     """

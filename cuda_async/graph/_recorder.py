@@ -35,7 +35,7 @@ from ._driver import RecordingDriver
 from ._memory import GraphBuffer, GraphMemory, GraphState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..driver import ArgumentBlock, Driver, FunctionHandle, StreamHandle
     from ..memory import Buffer
@@ -47,6 +47,9 @@ __all__ = ["Lane", "Recorder", "RecordingContext", "RecordingStream", "Uses"]
 
 Uses = tuple[tuple["Buffer", ...], tuple["Buffer", ...]]
 """The buffers that a node reads, and those that it writes."""
+
+Mark = tuple[int, int, list[Node], list[Node], dict[str, Any]]
+"""Nodes and lanes there are, the root's last nodes, and the named inputs."""
 
 
 class RecordingStream(Stream):
@@ -248,12 +251,12 @@ class Recorder:
     Attributes:
         nodes: of the graph itself; the bodies of conditional nodes have lists of their own.
         uses: what each node reads and writes besides memory of this graph.
-        captured: other libraries' work. inputs: tensors by name.
+        captured: other libraries' work. inputs: tensors by name, those that were given and then the graph's own.
         children: graphs that are part of this one.
         went_on_s: when the recording began, or went on after a pause.
     """
 
-    def __init__(self, home: Stream) -> None:
+    def __init__(self, home: Stream, inputs: Mapping[str, Any]) -> None:
         home._check_open()
         if home._recorder is not None:
             raise CaptureError(
@@ -267,7 +270,7 @@ class Recorder:
         self.nodes: list[Node] = []
         self.uses: dict[Node, Uses] = {}
         self.captured: list[GraphHandle] = []
-        self.inputs: dict[str, Any] = {}  # tensors
+        self.inputs: dict[str, Any] = dict(inputs)  # tensors
         self.children: list[GraphState] = []
         self.held: list[object] = []
         self._users: dict[object, _Users] = {}
@@ -452,13 +455,19 @@ class Recorder:
 
     # -- going back, where one operation of several failed
 
-    def mark(self) -> tuple[int, int, list[Node], list[Node]]:
+    def mark(self) -> Mark:
         """Where the recording is."""
-        return len(self.nodes), len(self._lanes), list(self.root.tail), list(self.root.extra)
+        return (
+            len(self.nodes),
+            len(self._lanes),
+            list(self.root.tail),
+            list(self.root.extra),
+            dict(self.inputs),
+        )
 
-    def back_to(self, mark: tuple[int, int, list[Node], list[Node]]) -> None:
+    def back_to(self, mark: Mark) -> None:
         """Forget what was recorded since `mark`; no branch is open then. What it used still counts as used."""
-        count, lanes, self.root.tail, self.root.extra = mark
+        count, lanes, self.root.tail, self.root.extra, self.inputs = mark
         for node in self.nodes[count:]:
             self.uses.pop(node, None)
         del self.nodes[count:]

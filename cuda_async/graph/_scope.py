@@ -31,7 +31,6 @@ class Scope:
     """
 
     _recorder: Recorder
-    _inputs: dict[str, Tensor]
     _output: Any
     _graph: CudaGraph[Any] | None
     _state: str  # "new", "open", "done" or "failed"
@@ -43,8 +42,7 @@ class Scope:
     def _make(cls, stream: Stream, inputs: Mapping[str, Tensor] | None) -> Scope:
         check_stream(stream)
         self = object.__new__(cls)
-        self._inputs = check_inputs(inputs)
-        self._recorder = Recorder(stream)
+        self._recorder = Recorder(stream, check_inputs(inputs))
         self._output = None
         self._graph = None
         self._state = "new"
@@ -131,8 +129,7 @@ class Scope:
 
     def _finish(self) -> CudaGraph[Any]:
         self._state = "failed"  # unless all goes well
-        recorder = self._recorder
-        return CudaGraph._of(recorder, self._output, {**recorder.inputs, **self._inputs})
+        return CudaGraph._of(self._recorder, self._output)
 
     def _done(self, graph: CudaGraph[Any]) -> None:
         self._graph = graph

@@ -44,7 +44,10 @@ class Buffer:
             object alive until the device has passed them, and other buffers may be over the same bytes.
         read_only: the owner does not allow writing.
         holders: who has this memory on loan now (`_dlpack`), in any form; None before the first.
+        is_recorded: a graph that is still being recorded will fill it.
     """
+
+    is_recorded = False
 
     __slots__ = (
         "__weakref__",
@@ -91,6 +94,10 @@ class Buffer:
     def is_freed(self) -> bool:
         """True after `free()`."""
         return self.address < 0
+
+    def check_filled(self) -> None:
+        """`check_usable`, for work that is enqueued now and not recorded."""
+        self.check_usable()
 
     def check_usable(self) -> None:
         """Raises `ClosedError` when the memory was freed explicitly."""

@@ -88,8 +88,8 @@ def order_write(stream: Stream, buffer: Buffer) -> None:
 
 def _retain(stream: Stream, buffer: Buffer) -> None:
     """Lock held. A graph's output may have become stale since it was checked, by a launch of another thread."""
-    if buffer.address < 0:
-        buffer.check_usable()
+    if buffer.address < 0 or buffer.is_recorded:
+        buffer.check_filled()
     stream._retained.append(buffer)
 
 

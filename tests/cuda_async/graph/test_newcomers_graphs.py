@@ -1,0 +1,140 @@
+"""What users try first, and what they get wrong: inputs, names, outputs that are inputs, closed graphs in a cache."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cuda_async as ca
+from cuda_async.errors import CaptureError, StaleOutputError
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_output_that_is_a_named_input(device, kernels):
+    """Replaying sets it, so the first result is an error later, and never another replay's numbers."""
+    x = await ca.zeros(8)
+    graph = await ca.value((x, x[2:4], 5)).graph(inputs={"x": x})
+    first, view, number = await graph.replay(x=1.5)
+    assert number == 5
+    assert (await first.to_host()).tolist() == [1.5] * 8
+    assert (await view.to_host()).tolist() == [1.5] * 2
+    second, _, _ = await graph.replay(x=2.5)
+    for stale in (first, view):
+        with pytest.raises(StaleOutputError, match="stale: it is of launch 1"):
+            await stale.to_host()
+    assert (await second.to_host())[0] == (await x.to_host())[0] == 2.5
+    kept = [(await graph(x=float(i)))[0] for i in range(3)]
+    assert [(await k.to_host())[0] for k in kept] == [0.0, 1.0, 2.0]
+
+
+async def test_a_graphs_memory_is_not_read_while_it_is_recorded(device, kernels):
+    """What is recorded yields tensors that hold nothing yet; ordinary work on them is refused, before and behind."""
+    x = await ca.ones(8)
+    async with ca.CudaGraph.scope(device.create_stream()) as scope:
+        y = await scope.arecord(kernels.scaled(x, 2.0, 1.0))
+        for use in (
+            y.to_host,
+            lambda: ca.copy(y[2:]),
+            lambda: kernels.scale(y, 1.0, 1.0),
+            lambda: ca.fill(y, 1),
+        ):
+            with pytest.raises(StaleOutputError, match="being recorded, and holds nothing yet"):
+                await use()
+        scope.returns(await scope.arecord(kernels.scaled(y, 1.0, 1.0)))
+    with pytest.raises(StaleOutputError, match="empty"):
+        await y.to_host()
+    assert (await (await scope.graph.launch()).to_host())[0] == 4.0
+
+
+async def test_an_input_that_belongs_to_the_graph_may_be_set_while_it_is_recorded(device, kernels):
+    async with ca.CudaGraph.scope(device.create_stream()) as scope:
+        x = await scope.arecord(ca.graph_input("x", (8,)))
+        await ca.fill(x, 3.0)
+        scope.returns(await scope.arecord(kernels.scaled(x, 2.0, 1.0)))
+    assert (await (await scope.graph.launch()).to_host())[0] == 7.0
+
+
+@pytest.mark.parametrize("how", ["replay", "__call__"])
+async def test_values_of_the_wrong_kind_are_named(device, kernels, how):
+    """The message says which input, what it is, and what was given; updates are kept for the next launch."""
+    x, y = await ca.zip(ca.zeros((2, 4)), ca.zeros(2, "int8"))
+    graph = await kernels.scaled(x, 2.0, 1.0).graph(inputs={"x": x, "y": y})
+    graph.update(ca.fill(x, 4.0))
+    for name, value, error, message in (
+        ("x", np.zeros((2, 3), "f4"), ValueError, r"input 'x', float32 \(2, 4\): .*\(2, 3\)"),
+        ("x", np.zeros((2, 4)), TypeError, r"input 'x', float32 \(2, 4\): .*float64"),
+        ("x", "no", TypeError, r"input 'x', float32"),
+        ("x", None, TypeError, r"input 'x', float32"),
+        ("y", 300, OverflowError, r"input 'y', int8 \(2,\): .*300"),
+    ):
+        with pytest.raises(error, match=f"the graph's {message}"):
+            await getattr(graph, how)(**{name: value})
+    assert (await (await getattr(graph, how)()).to_host())[0, 0] == 9.0
+    with pytest.raises(ValueError, match=r"the graph's input 'x', float32 \(2, 4\)"):
+        await getattr(graph, how)(x=ca.zeros(3))  # an operation: when it has run
+
+
+@pytest.mark.parametrize(
+    "number", [2, 2.0, np.float32(2), np.float64(2), np.int32(2), ca.bfloat16.type(2)], ids=repr
+)
+async def test_any_number_fills_an_input(device, kernels, number):
+    x = await ca.zeros((2, 4))
+    graph = await kernels.scaled(x, 2.0, 1.0).graph(inputs={"x": x})
+    assert (await (await graph.replay(x=number)).to_host() == 5.0).all()
+
+
+async def test_names_of_inputs(device, kernels):
+    """Used once, wherever they come from; any text, also what methods name their own."""
+    x = await ca.zeros(8)
+    own = ca.graph_input("x", (8,)).then(lambda t: kernels.scaled(t, 2.0, 1.0))
+    with pytest.raises(CaptureError, match="input 'x' already; names are used once"):
+        await own.graph(inputs={"x": x})
+    stream = device.create_stream()
+    with (
+        pytest.raises(CaptureError, match="input 'x' already"),
+        ca.CudaGraph.scope(stream, inputs={"x": x}) as scope,
+    ):
+        scope.record(ca.graph_input("x", (8,)))
+    graph = await kernels.scaled(x, 2.0, 1.0).graph(inputs={"self": x})
+    assert (await (await graph.replay(self=1.0)).to_host())[0] == 3.0
+    assert (await (await graph(self=2.0)).to_host())[0] == 5.0
+
+
+async def test_a_name_is_free_again_when_its_operation_failed(device, kernels):
+    """Recording an operation that fails leaves the recording as it was: without its inputs."""
+    with ca.CudaGraph.scope(device.create_stream()) as scope:
+        with pytest.raises(ZeroDivisionError):
+            scope.record(ca.graph_input("x", (3,)).then(lambda x: 1 / 0))
+        x = scope.record(ca.graph_input("x", (8,)))
+        scope.returns(scope.record(kernels.scaled(x, 2.0, 1.0)))
+    assert list(scope.graph.inputs) == ["x"]
+    assert (await (await scope.graph.replay(x=1.0)).to_host()).tolist() == [3.0] * 8
+
+
+async def test_a_closed_graph_makes_room_in_its_cache(device, kernels):
+    """Whoever asks next gets a graph that can be launched."""
+    cache = ca.GraphCache(lambda n: ca.graph_input("x", (n,)).then(lambda x: kernels.scaled(x, 2.0, 1.0)))
+    graph = await cache.get(8)
+    assert await cache.get(8) is graph
+    await graph.aclose()
+    again = await cache.get(8)
+    assert (await (await again(x=1.0)).to_host())[0] == 3.0
+    assert len(cache) == 1
+
+
+def test_caches_are_refused_at_once():
+    for build in (3, ca.value(3)):
+        with pytest.raises(TypeError, match="build is a function of a key"):
+            ca.GraphCache(build)
+    with pytest.raises(TypeError, match="max_graphs is a number of graphs, got 'a'"):
+        ca.GraphCache(ca.zeros, max_graphs="a")
+    with pytest.raises(TypeError, match=r"buckets are sizes, such as .* got 5"):
+        ca.GraphCache(ca.zeros, buckets=5)
+    with pytest.raises(ValueError, match="buckets are sizes from 0 on, got -1"):
+        ca.GraphCache(ca.zeros, buckets=(4, -1))
+
+
+async def test_a_choice_needs_something_to_choose(device):
+    with pytest.raises(TypeError, match=r"if_else\(\) takes functions that return operations, got NoneType"):
+        ca.if_else(await ca.ones(1, "int32"), None)
