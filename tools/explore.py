@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MOST_PER_BUG = 10_000
+MOST_WITH_CHECKS = 500
 SEEDS_AT_A_TIME = 50
 
 
@@ -61,7 +62,17 @@ def described(name: str, failure: Failure) -> str:
 
 
 def find(bug: Bug, limit: int, drawn: int) -> dict[str, Any]:
-    """Plant a bug, and run until something fails: each core program and some drawn ones in turn, seed by seed."""
+    """Plant a bug, and run until something fails; and once more, looking for races in every run."""
+    by_values = find_one_way(bug, limit, drawn, check=False)
+    by_checks = find_one_way(bug, min(limit, MOST_WITH_CHECKS), drawn, check=True)
+    return {
+        **by_values,
+        "with_checks": {name: by_checks[name] for name in ("found", "schedules", "by", "error", "seconds")},
+    }
+
+
+def find_one_way(bug: Bug, limit: int, drawn: int, *, check: bool) -> dict[str, Any]:
+    """Each core program and a drawn one in turn, seed by seed."""
     began = time.perf_counter()
     names = [f"core {i}" for i in range(len(CORE))]
     programs = {name: named_program(name) for name in names}
@@ -71,7 +82,7 @@ def find(bug: Bug, limit: int, drawn: int) -> dict[str, Any]:
             drawn_now = f"drawn {seed % drawn}"
             programs[drawn_now] = programs.get(drawn_now) or named_program(drawn_now)
             for name in (*names, drawn_now):
-                found = explore(programs[name], seeds=[seed], raising=False)
+                found = explore(programs[name], seeds=[seed], check=check, raising=False)
                 schedules += 1
                 if found.failure is not None:
                     failure, where = found.failure, name
@@ -174,7 +185,9 @@ def main() -> int:
             result["planted_bugs"] = found
             for one in found:
                 how = f"found after {one['schedules']}" if one["found"] else f"MISSED in {one['schedules']}"
-                print(f"{how:>20}  {one['name']}  ({one['by']}: {one['error']})")
+                checked = one["with_checks"]
+                again = f"with checks {checked['schedules'] if checked['found'] else 'not'}"
+                print(f"{how:>20}, {again:>15}  {one['name']}  ({one['by']}: {one['error']})")
             missed = [one["name"] for one in found if not one["found"]]
     if options.out is not None:
         options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

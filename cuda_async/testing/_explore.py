@@ -81,6 +81,7 @@ def explore(
     seeds: int | Iterable[int] = 1000,
     exhaustive: bool = False,
     limit: int = 100_000,
+    check: bool = False,
     memory_bytes: int = _MEMORY_BYTES,
     raising: bool = True,
 ) -> Exploration:
@@ -100,6 +101,8 @@ def explore(
             touch nothing in common. For small programs: a few streams with a few entries. Blocks of a kernel run in
             order.
         limit: the most runs of an exhaustive search.
+        check: also look for races and misuse of memory in each run, as `CUDA_ASYNC_HOST_CHECK=1` does: what is not
+            ordered is found though it went well this time. Takes several times as long.
         memory_bytes: of the device.
         raising: raise the error of the first run that fails, with its seed and trace as a note; otherwise return it.
     Raises:
@@ -113,10 +116,10 @@ def explore(
         gc.freeze()
         try:
             if exhaustive:
-                _search(program, found, limit, memory_bytes)
+                _search(program, found, limit, memory_bytes, check)
             else:
                 for seed in range(seeds) if isinstance(seeds, int) else seeds:
-                    if _run(program, SeededOrder(seed), seed, found, memory_bytes):
+                    if _run(program, SeededOrder(seed), seed, found, memory_bytes, check):
                         break
         finally:
             gc.collect()  # devices of runs that are over, while it need not look through everything else
@@ -135,11 +138,13 @@ def explore(
     return found
 
 
-def _search(program: Callable[[Device], Any], found: Exploration, limit: int, memory_bytes: int) -> None:
+def _search(
+    program: Callable[[Device], Any], found: Exploration, limit: int, memory_bytes: int, check: bool
+) -> None:
     search = Search()
     while found.runs < limit and not search.complete:
         order = search.order()
-        if _run(program, order, None, found, memory_bytes):
+        if _run(program, order, None, found, memory_bytes, check):
             return
         found.redundant += order.redundant
         search.turn_back()
@@ -152,6 +157,7 @@ def _run(
     seed: int | None,
     found: Exploration,
     memory_bytes: int,
+    check: bool,
 ) -> bool:
     """One run; True when it failed."""
     found.runs += 1
@@ -159,7 +165,7 @@ def _run(
         gc.collect()
         free_pinned()
     try:
-        run_program(program, order, memory_bytes)
+        run_program(program, order, memory_bytes, check)
     except Exception as error:
         found.failure = Failure(error, seed, tuple(order.trace), found.runs)
         return True

@@ -21,14 +21,18 @@ __all__ = ["free_pinned", "run_program"]
 
 
 # Any: a program may return what it likes, or a coroutine of it.
-def run_program(program: Callable[[Device], Any], order: DrawnOrder, memory_bytes: int) -> None:
+def run_program(
+    program: Callable[[Device], Any], order: DrawnOrder, memory_bytes: int, check: bool = False
+) -> None:
     """Run `program(device)` once, on a new device and, if it is a coroutine function, a new loop, as `order` decides.
 
     Then the device finishes what is left. Raises what the program raised, what reached the loop's exception handler, or
     a failure of the device that nobody was told of.
     """
     engine = SeededEngine(order, alone=True)
-    driver = HostDriver(engine=engine, memory_bytes=memory_bytes, poison=True)
+    driver = HostDriver(
+        engine=engine, memory_bytes=memory_bytes, poison=True, check="raise" if check else None
+    )
     order.begin(driver)
     device = Device._make("host", 0, driver)
     try:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import cuda_async as ca
+from cuda_async.errors import CheckError
 from cuda_async.testing import explore
 
 TOOLS = Path(__file__).parents[3] / "tools"
@@ -30,6 +31,18 @@ PTX = Path(__file__).parents[1] / "graph" / "kernels.ptx"
 def test_core_programs(core_program):
     found = explore(core_program, seeds=12)
     assert found.distinct > 6
+
+
+@pytest.mark.parametrize("core_program", CORE, ids=lambda found: found.__qualname__)
+def test_core_programs_have_no_races(core_program):
+    explore(core_program, seeds=2, check=True)
+
+
+def test_checks_find_a_race_that_did_no_harm():
+    """In the first schedule, where values alone take dozens."""
+    (bug,) = (bug for bug in BUGS if bug.name == "a write waits for one of several readers")
+    with bug.planted(), pytest.raises(CheckError, match="nothing orders two accesses"):
+        explore(CORE[0], seeds=1, check=True)
 
 
 @pytest.mark.parametrize("number", range(16))
