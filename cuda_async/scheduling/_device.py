@@ -159,7 +159,7 @@ class Device:
         self._policy: SchedulingPolicy | None = None
         self._pinned: PinnedPool | None = None
         self._poison = os.environ.get("CUDA_ASYNC_POISON_FREED", "") not in ("", "0")
-        self._pollers = 0
+        self._pollers: list[None] = []  # one for each: a list changes in one step, on every thread
         self._wait_average_s = 0.0
         self._max_poll_s = _longest_poll_s(self.kind)
         start_from_environment()
@@ -668,7 +668,7 @@ class Device:
 
     def _poll_budget_s(self) -> float:
         longest = self._max_poll_s
-        if self._pollers >= MAX_POLLERS or self._wait_average_s > longest:
+        if len(self._pollers) >= MAX_POLLERS or self._wait_average_s > longest:
             return 0.0
         return longest
 

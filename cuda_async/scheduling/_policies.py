@@ -136,11 +136,15 @@ class PriorityStreams:
 
     def high(self) -> SchedulingPolicy:
         """The policy that uses streams of the greatest priority the device has."""
-        if self._high is None:
+        high = self._high
+        if high is None:
             device = self._device or current_device()
             greatest = device.limits.stream_priorities[1]
-            self._high = StreamPoolRoundRobin(self._count, device=device, priority=greatest)
-        return self._high
+            with device._pool_lock:
+                high = self._high
+                if high is None:
+                    high = self._high = StreamPoolRoundRobin(self._count, device=device, priority=greatest)
+        return high
 
     @property
     def is_ready(self) -> bool:

@@ -73,7 +73,7 @@ async def wait_for_submission(submission: Submission) -> None:
         device = submission.stream.device
         began = time.perf_counter()
         poll_until = began + device._poll_budget_s()
-        device._pollers += 1
+        device._pollers.append(None)
         try:
             while time.perf_counter() < poll_until:
                 if library == "trio":
@@ -83,7 +83,7 @@ async def wait_for_submission(submission: Submission) -> None:
                 if submission.poll():
                     break
         finally:
-            device._pollers -= 1
+            device._pollers.pop()
         if not submission.done:
 
             def begin(wake: Callable[[], None]) -> Callable[[], None]:
