@@ -342,7 +342,7 @@ class Execution:
         except DeviceLostError as lost:
             ctx = getattr(self, "ctx", None)
             if ctx is not None and ctx.device._lost is None:
-                raise ctx.device._note_lost(lost) from lost.__cause__
+                raise ctx.device._note_lost(lost) from lost
             raise
         finally:
             burst.active = False
@@ -467,7 +467,7 @@ class Execution:
             with device._lock:  # the context is bound: this follows a run on the same thread
                 return stream._record()
         except DeviceLostError as lost:
-            raise device._note_lost(lost) from lost.__cause__
+            raise device._note_lost(lost) from lost
 
     def abandon(self) -> None:
         """After an error or a cancel: what was enqueued still gets its event, so that it is released in time."""

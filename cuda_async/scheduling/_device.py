@@ -601,7 +601,7 @@ class Device:
 
     def _check_usable(self) -> None:
         if self._lost is not None:
-            raise self._lost_again() from self._lost.__cause__
+            raise self._lost_again()
         if self._forked:
             self._check_fork()
         self._check_not_closed()
@@ -611,8 +611,11 @@ class Device:
             raise ClosedError(f"{self} is closed: {self._closed_because}")
 
     def _lost_again(self) -> DeviceLostError:
+        """One to raise. The device keeps its own, which is never raised: it would keep the frames it came through."""
         assert self._lost is not None
-        return DeviceLostError(str(self._lost), self._lost.kernels)
+        error = DeviceLostError(str(self._lost), self._lost.kernels)
+        error.__cause__ = self._lost.__cause__
+        return error
 
     def _check_fork(self) -> None:
         if self._forked or _forked:
@@ -627,7 +630,7 @@ class Device:
         submission: Submission | None = None,
         released: list[Any] | None = None,
         callbacks: list[Callable[[], None]] | None = None,
-    ) -> DeviceLostError:
+    ) -> None:
         """Lock held. The device is gone: everything pending fails with one error that names the kernels."""
         released = [] if released is None else released
         callbacks = [] if callbacks is None else callbacks
@@ -644,25 +647,24 @@ class Device:
                 f"{self} is lost: {lost}{running}. Nothing more can run on it in this process; restart the process",
                 tuple(names),
             )
-            error.__cause__ = lost.__cause__ or lost
+            error.__cause__ = lost.__cause__ or DeviceLostError(str(lost), lost.kernels)
             self._lost = error
         for stream in self._streams:
             while stream._pending:
-                stream._pending.popleft()._finish(self._lost, released, callbacks)
+                stream._pending.popleft()._finish(self._lost_again(), released, callbacks)
             stream._done = stream._next
             released.append(stream._retained)
             stream._retained = []
-        return self._lost
 
     def _note_lost(self, lost: DeviceLostError) -> DeviceLostError:
         """A driver call reported the loss: make it known everywhere; returns the error to raise."""
         released: list[Any] = []
         callbacks: list[Callable[[], None]] = []
         with self._lock:
-            error = self._lose(lost, None, released, callbacks)
+            self._lose(lost, None, released, callbacks)
         for callback in callbacks:
             callback()
-        return error
+        return self._lost_again()
 
     # -- how long to poll
 

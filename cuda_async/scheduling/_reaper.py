@@ -37,8 +37,10 @@ class Drain:
             for submission in _open_submissions():
                 try:
                     submission.synchronize()
-                except Exception:  # it belongs to whoever awaited that work
-                    continue
+                except Exception:
+                    if submission.error is None:
+                        raise  # the waiting failed
+                    continue  # it belongs to whoever awaited that work
             _collect_all()
 
     def __await__(self) -> Generator[Any, Any, None]:
@@ -51,8 +53,10 @@ class Drain:
             for submission in _open_submissions():
                 try:
                     await wait_for_submission(submission)
-                except Exception:  # it belongs to whoever awaited that work
-                    continue
+                except Exception:
+                    if submission.error is None:
+                        raise  # the waiting failed
+                    continue  # it belongs to whoever awaited that work
             _collect_all()
 
 

@@ -260,7 +260,7 @@ class Stream:
                     return self._last
                 return self._record() if self._dirty or self._borrowed or self._last is not None else None
         except DeviceLostError as lost:
-            raise device._note_lost(lost) from lost.__cause__
+            raise device._note_lost(lost) from lost
 
     def _record(self) -> Submission:
         """Lock held. Close the open number with an event; the last submission when nothing is new.
