@@ -73,14 +73,14 @@ class _Workers:
 
 
 _workers = _Workers()
-_abandoned: set[Unfinished] = set()
+_abandoned: dict[Unfinished, None] = {}  # in order, so that a seeded device does the same each time
 _abandoned_lock = threading.Lock()
 
 
 def _forget_threads() -> None:
     global _workers, _abandoned, _abandoned_lock
     _workers = _Workers()
-    _abandoned = set()
+    _abandoned = {}
     _abandoned_lock = threading.Lock()
 
 
@@ -158,7 +158,7 @@ class Unfinished:
         """Nobody waits for it any more, except `drain()`."""
         with _abandoned_lock:
             if not self._done:
-                _abandoned.add(self)
+                _abandoned[self] = None
 
     def finish(self) -> None:
         """It is done, and holds nothing any more."""
@@ -168,7 +168,7 @@ class Unfinished:
     def _note_done(self) -> None:
         with _abandoned_lock:
             self._done = True
-            _abandoned.discard(self)
+            _abandoned.pop(self, None)
 
     def _tell(self) -> None:
         for callback in self._callbacks:
