@@ -79,15 +79,16 @@ def read_lines(path: Path) -> list[str]:
         raise ValueError(f"{path} is not UTF-8: {error}") from error
 
 
-async def compare(embedder: Embedder, required: float, count: int = 0) -> Comparison:
-    """Embed `count` of the reference's sentences (short and long ones; all for 0), each by a task of its own."""
+async def compare(embedder: Embedder, required: float, count: int | None = None) -> Comparison:
+    """Embed `count` of the reference's sentences (short and long ones; all if left out), each by a task of its own."""
     sentences = read_lines(DATA / "sentences.txt")
     with np.load(DATA / "reference.npz", allow_pickle=False) as file:
         kept = {name: file[name] for name in file.files}
     if embedder.encoder.config.hidden != kept["embeddings"].shape[1]:
         raise ValueError("the reference is of all-MiniLM-L6-v2; leave --model out to compare with it")
     order = np.argsort(kept["lengths"], kind="stable")
-    chosen = order[np.linspace(0, len(order) - 1, count or len(order)).astype(int)]
+    count = min(count or len(order), len(order))
+    chosen = order[np.linspace(0, len(order) - 1, count).astype(int)]
     tokens = np.split(kept["tokens"], np.cumsum(kept["lengths"])[:-1])
     other = []
 
@@ -214,15 +215,28 @@ def given_sentences(options: argparse.Namespace, parser: argparse.ArgumentParser
     return sentences
 
 
+def device(name: str) -> ca.Device:
+    """An option's value; a mistake is a message."""
+    try:
+        return ca.Device(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def positive(text: str) -> int:
+    """An option's value: a whole number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 on is wanted, got {text!r}")
+    return int(text)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("text", nargs="*", help="sentences; without any, the lines of the standard input")
     parser.add_argument("--file", type=Path, help="a UTF-8 file with a sentence on each line; - is the input")
     parser.add_argument("--json", action="store_true", help="print the embeddings as JSON")
     parser.add_argument("--npy", type=Path, help="write the embeddings there: float32 (sentences, hidden)")
-    parser.add_argument(
-        "--device", type=ca.Device, help="cuda:0 or host:0; default: the GPU where there is one"
-    )
+    parser.add_argument("--device", type=device, help="cuda:0 or host:0; default: the GPU where there is one")
     parser.add_argument(
         "--dtype",
         choices=list(SHORT),
@@ -235,15 +249,13 @@ def main() -> int:
         "--max-tokens", type=int, help="cut sentences off there (default: 256, as the model was trained)"
     )
     parser.add_argument("--check", action="store_true", help="compare with the reference instead")
-    parser.add_argument(
-        "--sentences", type=int, default=0, help="with --check: only so many, short and long ones"
-    )
+    parser.add_argument("--sentences", type=positive, help="with --check: only so many, short and long ones")
     options = parser.parse_args()
     try:
         sentences = given_sentences(options, parser)
         with ca.use_device(options.device or ca.current_device()):
             return asyncio.run(run(options, sentences))
-    except (MissingModel, OSError, ValueError) as error:
+    except (MissingModel, OSError, ValueError, ca.ContextError, ca.OutOfMemoryError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 

