@@ -30,7 +30,7 @@ CHECKED_IN_CI := tests/tilekern/kernels/test_kernels_rows.py tests/tilekern/kern
 NVCC ?= nvcc
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-checked test-slow test-gpu lint format interop models ptx clean demo-environment test-environment
+.PHONY: help demo test test-checked test-slow test-gpu soak sanitize test-free-threaded lint format interop models ptx clean demo-environment test-environment
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -53,6 +53,18 @@ test-slow: test-environment ## the long sweeps
 
 test-gpu: test-environment ## the tests that need a CUDA device
 	$(PYTEST) -m gpu $(ARGS)
+
+soak: test-environment ## random programs on four threads' loops for minutes (ARGS="--device cuda:0 --minutes 9")
+	$(TEST_PYTHON) benchmarks/soak.py $(ARGS)
+
+sanitize: test-environment ## kernel tests and examples under compute-sanitizer (ARGS="--tool racecheck"); needs a GPU
+	$(TEST_PYTHON) tools/sanitize.py $(ARGS)
+
+test-free-threaded: ## what CI runs on a free-threaded Python, with the GIL off (PYTHON=python3.14t)
+	@$(PYTHON) -c "import sys, sysconfig; sysconfig.get_config_var('Py_GIL_DISABLED') or \
+	  sys.exit('$(PYTHON) is no free-threaded build; name one: make test-free-threaded PYTHON=python3.14t')"
+	@$(PYTHON) tools/environment.py $(BUILD)/venv-free-threaded dev --on-gpu cuda
+	PYTHON_GIL=0 $(BUILD)/venv-free-threaded/bin/python -m pytest -q -m "not slow and not gpu and not timing" $(ARGS)
 
 lint: test-environment ## ruff and mypy
 	$(TEST_PYTHON) -m ruff check .

@@ -24,8 +24,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-os.environ["CUDA_ASYNC_POISON_FREED"] = "1"  # read when a device is opened
-
 import anyio
 import numpy as np
 from _harness import Unavailable, machine, print_table, run_on_loop, write_results
@@ -228,6 +226,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=None, help="write the numbers here as JSON")
     options = parser.parse_args()
 
+    os.environ["CUDA_ASYNC_POISON_FREED"] = "1"  # read when a device is made
     began = time.monotonic()
     device = ca.Device(options.device) if options.device else ca.current_device()
     total_s = options.minutes * 60
