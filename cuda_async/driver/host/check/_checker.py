@@ -21,6 +21,7 @@ from .._fork import Level, fork_safe_lock
 from ._clocks import PROGRAM, Branch, Clock, GraphStep, Track, Work, merged
 from ._reports import CheckReport, Kind
 from ._shadow import Cells, Picked, Shadow, distinct
+from ._threads import SEVERAL_BLOCKS
 from ._words import Place, advice, line_of_program, name_of, reported, where
 
 if TYPE_CHECKING:
@@ -577,6 +578,12 @@ class Checker:
         if order is not None:
             now: Any = who
             earlier = cells.get(shadow.read_who)
+            if (
+                there == [number]
+                and order.has_no_order
+                and int(earlier.max()) == SEVERAL_BLOCKS == int(earlier.min())
+            ):
+                return  # read by many blocks, and nobody can make that less
             for one in there:
                 if one == 0 or not any(self._accesses[m].work is work for m in self._members(one)):
                     continue

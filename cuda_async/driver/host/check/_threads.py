@@ -86,10 +86,15 @@ class LaunchOrder:
 
     # ---------------------------------------------------------------------------- what follows
 
+    @property
+    def has_no_order(self) -> bool:
+        """Whether nothing that orders threads has happened yet."""
+        return self._block_times is self._warp_times is self._cluster_times is self._acquired is None
+
     def unordered(self, number: int, earlier: NDArray[np.int32], who: Who) -> NDArray[np.bool_]:
         """Where the access `number` by `earlier` is not ordered before one that `who` makes now."""
         bad: NDArray[np.bool_] = (earlier != who) | (earlier < 0)
-        if not bad.any():
+        if self.has_no_order or not bad.any():
             return bad
         block, other = self._block_of(who), self._block_of(earlier)
         here = np.maximum(block, 0)
@@ -115,6 +120,8 @@ class LaunchOrder:
 
     def together(self, earlier: NDArray[np.int32], who: Who) -> NDArray[np.int32]:
         """Who made an access that both made."""
+        if self.lanes == 1:
+            return np.where(earlier == who, earlier, np.int32(SEVERAL_BLOCKS))
         block, other = self._block_of(who), self._block_of(earlier)
         several = np.where((other == block) & (block >= 0), -2 - block, SEVERAL_BLOCKS)
         alone = (earlier == who) & (earlier >= 0)
