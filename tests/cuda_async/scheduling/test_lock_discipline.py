@@ -1,0 +1,221 @@
+"""What a lock guards is only changed while it is held: the fields say so themselves, while programs run.
+
+A lock that is not taken hardly ever shows by what comes out, under the interpreter lock. So each guarded field, guarded
+container and driver call is made to look whether its lock is held, and the core programs run in one thread: held
+means held by whoever changes it.
+"""
+
+from __future__ import annotations
+
+import collections
+import sys
+from pathlib import Path
+
+import pytest
+
+import cuda_async as ca
+from cuda_async.memory import PinnedPool, Usage
+from cuda_async.ops._future import DeviceFuture
+from cuda_async.ops._shared import Gate
+from cuda_async.scheduling import Submission, _workers
+from cuda_async.testing import explore
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
+
+from drawn_programs import CORE
+
+OF_THE_DEVICE = (
+    *("stream_wait_event", "event_record", "memory_free_async", "launch", "graph_launch", "fill_async"),
+    *("convert_async", "copy_strided_async", "copy_host_to_device_async", "copy_device_to_host_async"),
+    "copy_device_to_device_async",
+)
+"""Calls of the driver that enqueue: check, order and enqueue are one."""
+FIELDS = {
+    ca.Stream: ("_next", "_done", "_dirty", "_last", "_retained", "_closed", "_waiter"),
+    Submission: ("done", "error", "callbacks", "sleepers", "retained"),
+    ca.Device: ("_used", "_used_high"),
+    DeviceFuture: ("_state", "_submission", "_value", "_error", "_execution"),
+    Gate: ("source", "settled", "value", "error", "submission"),
+}
+BROKEN: list[str] = []
+
+
+def lock_of(thing):
+    if isinstance(thing, ca.Stream):
+        return thing.device._lock
+    if isinstance(thing, Submission):
+        return thing.stream.device._lock
+    return thing.lock if isinstance(thing, Gate) else thing._lock
+
+
+def look(lock, what):
+    if not lock.locked():
+        caller = sys._getframe(2)
+        BROKEN.append(f"{what} at {Path(caller.f_code.co_filename).name}:{caller.f_lineno}")
+
+
+def guard(monkeypatch, owner, name):
+    """Replace a field by one that looks at each change but the first."""
+    slot = vars(owner).get(name)
+
+    def read(self):
+        if slot is not None:
+            return slot.__get__(self)
+        try:
+            return vars(self)[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def write(self, value):
+        try:
+            read(self)
+        except AttributeError:
+            pass  # it is being made
+        else:
+            if getattr(self, "_recorder", None) is None:  # a recording stream belongs to its recorder alone
+                look(lock_of(self), f"{owner.__name__}.{name} is set")
+        if slot is not None:
+            slot.__set__(self, value)
+        else:
+            vars(self)[name] = value
+
+    monkeypatch.setattr(owner, name, property(read, write), raising=False)
+
+
+class GuardedUsage:
+    """Uses of memory change under the lock of the device whose stream uses it."""
+
+    @staticmethod
+    def wrap(monkeypatch, name):
+        method = getattr(Usage, name)
+
+        def noted(self, stream, number):
+            look(stream.device._lock, f"Usage.{name}")
+            return method(self, stream, number)
+
+        monkeypatch.setattr(Usage, name, noted)
+
+
+class GuardedList(list):
+    """A device's events, or what waits for something."""
+
+    def __init__(self, lock, what, items=()):
+        super().__init__(items)
+        self.lock, self.what = lock, what
+
+    def append(self, item):
+        look(self.lock, f"{self.what}.append")
+        super().append(item)
+
+    def pop(self, *args):
+        look(self.lock, f"{self.what}.pop")
+        return super().pop(*args)
+
+    def remove(self, item):
+        look(self.lock, f"{self.what}.remove")
+        super().remove(item)
+
+
+class GuardedDeque(collections.deque):
+    """A stream's pending submissions."""
+
+    def __init__(self, stream):
+        super().__init__()
+        self.stream = stream
+
+    def append(self, item):
+        look(self.stream.device._lock, "Stream._pending.append")
+        super().append(item)
+
+    def popleft(self):
+        look(self.stream.device._lock, "Stream._pending.popleft")
+        return super().popleft()
+
+
+class GuardedDict(dict):
+    """A pool's free blocks."""
+
+    def __init__(self, lock, what):
+        super().__init__()
+        self.lock, self.what = lock, what
+
+    def get(self, *args):
+        look(self.lock, f"{self.what}.get")
+        return super().get(*args)
+
+    def setdefault(self, *args):
+        look(self.lock, f"{self.what}.setdefault")
+        return super().setdefault(*args)
+
+
+class GuardedWork(dict):
+    """Work that nobody waits for."""
+
+    def __setitem__(self, item, value):
+        look(_workers._abandoned_lock, "_abandoned is added to")
+        super().__setitem__(item, value)
+
+    def pop(self, *args):
+        look(_workers._abandoned_lock, "_abandoned.pop")
+        return super().pop(*args)
+
+
+@pytest.fixture
+def guarded(monkeypatch):
+    """Everything that a lock guards looks whether it is held; fails for what was not."""
+    BROKEN.clear()
+    for owner, names in FIELDS.items():
+        for name in names:
+            guard(monkeypatch, owner, name)
+    for name in ("add_read", "set_write"):
+        GuardedUsage.wrap(monkeypatch, name)
+    make_stream = ca.Stream._make.__func__
+
+    def made(cls, *args, **kwargs):
+        stream = make_stream(cls, *args, **kwargs)
+        stream._pending = GuardedDeque(stream)
+        return stream
+
+    monkeypatch.setattr(ca.Stream, "_make", classmethod(made))
+    make_pool = PinnedPool.__init__
+
+    def pooled(self, driver):
+        make_pool(self, driver)
+        self._free = GuardedDict(self._lock, "PinnedPool._free")
+
+    monkeypatch.setattr(PinnedPool, "__init__", pooled)
+    make_gate = Gate.__init__
+
+    def gated(self, source):
+        make_gate(self, source)
+        self._waiting = GuardedList(self.lock, "Gate._waiting")
+
+    monkeypatch.setattr(Gate, "__init__", gated)
+    monkeypatch.setattr(_workers, "_abandoned", GuardedWork())
+    yield
+    assert sorted(set(BROKEN)) == []
+
+
+def watched(program):
+    """The program, on a device whose containers and whose driver look too."""
+
+    def run(device):
+        device._events = GuardedList(device._lock, "Device._events")
+        device._streams = GuardedList(device._lock, "Device._streams", device._streams)
+        driver = device.driver
+        for name in OF_THE_DEVICE:
+            call = getattr(driver, name)
+
+            def looking(*args, call=call, name=name, **kwargs):
+                look(device._lock, name)
+                return call(*args, **kwargs)
+
+            setattr(driver, name, looking)
+        return program(device)
+
+    return run
+
+
+@pytest.mark.parametrize("program", CORE, ids=lambda found: found.__qualname__)
+def test_what_locks_guard_is_changed_under_them(guarded, program):
+    explore(watched(program), seeds=2)
