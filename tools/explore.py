@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 MOST_PER_BUG = 10_000
 MOST_WITH_CHECKS = 500
+CHECKED_SEEDS = 5
 SEEDS_AT_A_TIME = 50
 
 
@@ -50,9 +51,9 @@ def named_program(name: str) -> Callable[..., Any]:
     return program(draw_plan(chance.randrange))
 
 
-def run_seeds(name: str, first: int, count: int) -> tuple[int, frozenset[bytes], str]:
+def run_seeds(name: str, first: int, count: int, check: bool = False) -> tuple[int, frozenset[bytes], str]:
     """(runs, digests of traces, what failed) of a program under seeds."""
-    found = explore(named_program(name), seeds=range(first, first + count), raising=False)
+    found = explore(named_program(name), seeds=range(first, first + count), check=check, raising=False)
     return found.runs, found.digests(), "" if found.failure is None else described(name, found.failure)
 
 
@@ -145,6 +146,19 @@ def explore_all(
     return result, failures
 
 
+def check_all(pool: concurrent.futures.Executor, drawn: int) -> tuple[dict[str, Any], list[str]]:
+    """Look for races in a few schedules of every program."""
+    names = [f"core {i}" for i in range(len(CORE))] + [f"drawn {i}" for i in range(drawn)]
+    done = list(pool.map(run_seeds, names, *zip(*[(0, CHECKED_SEEDS, True)] * len(names))))
+    failures = [failure for _, _, failure in done if failure]
+    result = {
+        "runs": sum(runs for runs, _, _ in done),
+        "distinct": sum(len(digests) for _, digests, _ in done),
+        "failures": len(failures),
+    }
+    return result, failures
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -177,6 +191,9 @@ def main() -> int:
     with concurrent.futures.ProcessPoolExecutor(options.workers, context) as pool:
         if not options.bugs_only:
             result["exploration"], failures = explore_all(pool, options.schedules, options.drawn)
+            result["exploration_with_checks"], more = check_all(pool, options.drawn)
+            print(f"{result['exploration_with_checks']['runs']} runs with checks", flush=True)
+            failures += more
             for failure in failures:
                 print("FAILED", failure)
         if not options.no_bugs:
