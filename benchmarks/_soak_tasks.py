@@ -290,6 +290,7 @@ class Task:
             pass
         else:
             self.tally.problem(f"{self.name}: a cancelled future has a result: {program}")
+        await ca.drain()  # a worker thread may be at a step
         await self.check_stopped(program, "a cancelled future")
 
     # -- graphs

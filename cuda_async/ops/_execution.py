@@ -255,7 +255,8 @@ class Execution:
             callbacks are a place to stop at.
         owner: the gate of the shared operation that this is the run of, if any.
         sources: submissions of shared operations that were used, whose errors are this execution's too.
-        cancelled: enqueue nothing further (checked between two stops).
+        cancelled: enqueue nothing further; looked at before each step of a chain, so a run on another thread ends with
+            the step that it is at.
         detached: since it went on on worker threads: what `drain()` waits for.
     """
 
@@ -334,7 +335,7 @@ class Execution:
         self.ctx = ExecutionContext(stream.device, stream)
 
     def run(self) -> bool:
-        """Go on until done (True) or stopped (False, and `block` is set). Raises the first error."""
+        """Go on until done (True) or stopped (False: `block` is set, or it was cancelled). Raises the first error."""
         burst = _Burst()
         token = _burst.set(burst)
         try:
@@ -409,6 +410,10 @@ class Execution:
                 self._op = None
                 self.value = value
                 return True
+            if self.cancelled:  # by another thread, meanwhile
+                self._op = None
+                self.value = value
+                return False
             frame = frames.pop()
             if type(frame) is then and not self.host_pending:
                 # Then._resume, written out: there is one between any two launches of a chain.
@@ -651,10 +656,10 @@ def _advance_detached(
     if done:
         finished(None)
         return True
-    assert execution.block is not None
     if execution.cancelled:
         execution.abandon()
         return True
+    assert execution.block is not None
     try:
         execution.block.begin(_go_on_in_worker(execution, finished))
     except BaseException as error:  # no thread to be had, for instance: whoever waits must know

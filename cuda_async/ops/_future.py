@@ -196,7 +196,10 @@ class DeviceFuture(Generic[T]):
         return result
 
     def cancel(self) -> bool:
-        """Enqueue nothing further. False when everything is enqueued already: the device is never stopped."""
+        """Enqueue nothing further. False when everything is enqueued already: the device is never stopped.
+
+        A worker thread that is enqueueing a step at this moment ends that step; `drain()` waits for it.
+        """
         with self._lock:
             cancelled = self._move(Move.CANCEL)
             callbacks: list[Callable[[], None]] = []

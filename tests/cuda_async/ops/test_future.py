@@ -97,3 +97,36 @@ def test_rest_of_a_prepared_chain_runs_without_a_loop(device):
 def test_only_start_makes_futures():
     with pytest.raises(TypeError, match=r"DeviceOp\.start"):
         ca.DeviceFuture()
+
+
+@pytest.mark.parametrize("many", [2, 20])
+def test_cancelled_while_a_worker_thread_enqueues(device, many):
+    """The step that it is at is the last one, also where nothing would stop it until the end."""
+    steps = []
+    box = []
+    started = threading.Event()
+
+    class Prepared(ca.DeviceOp):
+        def prepare(self, ctx):
+            assert started.wait(10)
+
+        def execute(self, ctx):
+            return ctx.empty(4, "float32")
+
+    def step(value):
+        steps.append(threading.get_ident())
+        if len(steps) == 2:
+            assert box[0].cancel()
+        return ca.value(value)
+
+    op = Prepared()
+    for _ in range(many):
+        op = op.then(step)
+    box.append(op.start())
+    started.set()
+    with pytest.raises(ca.OperationCancelledError):
+        box[0].sync()
+    ca.drain().sync()
+    assert len(steps) == 2
+    assert threading.get_ident() not in steps
+    assert box[0].state == "cancelled"
