@@ -16,20 +16,18 @@ import os
 import stat
 import sys
 import textwrap
-import time
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..errors import KernelSourceError
+from ._register import LOADED_AT
 from ._syntax import assigned_names
 
 __all__ = ["FunctionNode", "FunctionSource", "source_of"]
 
 FunctionNode = ast.FunctionDef | ast.Lambda
-
-_LOADED_AT = time.time()
 
 
 @dataclass(eq=False)
@@ -182,10 +180,10 @@ def _find_function(code: types.CodeType, lines: list[str]) -> ast.FunctionDef | 
 
 
 def _changed_since_loaded(code: types.CodeType) -> bool:
-    """True if the file of `code` has changed after this package was loaded; its lines may stand where they did."""
+    """True if the file of `code` has changed since this package was loaded; its lines may stand where they did."""
     entry = linecache.cache.get(code.co_filename)
     changed_at = entry[1] if entry is not None and len(entry) == 4 else None
-    return changed_at is not None and changed_at >= _LOADED_AT and "@pytest_ar" not in code.co_names
+    return changed_at is not None and changed_at >= LOADED_AT and "@pytest_ar" not in code.co_names
 
 
 def _compiles_to(code: types.CodeType, lines: list[str]) -> bool:

@@ -79,10 +79,17 @@ def parameters_of(function: types.FunctionType, names: Mapping[str, object]) -> 
     name = function.__name__
     annotations = _evaluated(function, names)
     found = []
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in inspect.signature(function, follow_wrapped=False).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+            hint = ""
+            if hasattr(function, "__wrapped__"):
+                hint = (
+                    f", as {function.__code__.co_name} does, which a decorator made of it; put @tk.kernel directly "
+                    "above the def, and decorate helpers"
+                )
             raise KernelArgumentError(
-                f"{name}: a kernel's parameters are fixed, it cannot take *{parameter.name}"
+                f"{name}: a kernel's parameters are fixed, it cannot take {stars}{parameter.name}{hint}"
             )
         has_default = parameter.default is not parameter.empty
         declared = _declared(name, parameter.name, annotations.get(parameter.name, parameter.empty))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda_async import MappedPartition, Mut, Partition, Read, Tensor
+from cuda_async import DeviceOp, MappedPartition, Mut, Partition, Read, Tensor
 
 from ..dtypes import DType, bfloat16, bool_, dtype_of, float4_e2m1fn, float64, int32, int64, uint64
 from ..errors import KernelArgumentError
@@ -80,6 +80,8 @@ def _describe(arg: object) -> str:
         return "a NumPy array; bring it over with from_host()"
     if hasattr(arg, "__dlpack__") or hasattr(arg, "__cuda_array_interface__"):
         return f"a {type(arg).__module__}.{type(arg).__name__}; borrow it with from_dlpack()"
+    if isinstance(arg, DeviceOp):
+        return "an operation, which has not run; give the tensor it yields, or tk.meta(shape, dtype) in its place"
     if isinstance(arg, set | frozenset):
         return f"a {type(arg).__name__}; give a tuple"
     if hasattr(arg, "__dataclass_fields__"):

@@ -1,6 +1,8 @@
 """What a kernel captures is compiled in, and a change of it takes effect at the next call."""
 
 import importlib
+import os
+import subprocess
 import sys
 import types
 
@@ -189,3 +191,25 @@ def test_file_edited_before_it_is_compiled(edited):
     write("2.5")
     with pytest.raises(tk.KernelSourceError, match="has changed since it was loaded"):
         module.k.ir(tk.meta(8, "f4").partition(4))
+
+
+def test_file_edited_before_the_front_end_is_loaded(tmp_path):
+    """The first kernel of a process loads it, long after its module was read."""
+    path = tmp_path / "kernel_of_a_process.py"
+    path.write_text(KERNEL.format(3.0))
+    program = (
+        f"import kernel_of_a_process as m, pathlib, tilekern as tk\n"
+        f"pathlib.Path(m.__file__).write_text({KERNEL.format(2.5)!r})\n"
+        f"try: m.k.ir(tk.meta(8, 'f4').partition(4))\n"
+        f"except tk.KernelSourceError as error: print(error)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "the file has changed since it was loaded" in done.stdout

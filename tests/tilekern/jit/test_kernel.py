@@ -1,6 +1,7 @@
 """Kernels as operations: arguments, specialisation, caching, options, errors."""
 
 import enum
+import functools
 import subprocess
 import sys
 import threading
@@ -129,6 +130,11 @@ def test_wrong_number_of_arguments(args, kwargs, message):
             lambda x: loose(x.partition(16), vector(), 1, 1, 16),
             tk.KernelArgumentError,
             "flag is declared bool, got int 1",
+        ),
+        (
+            lambda x: scale.ir(x.partition(16), ca.ones(64), 2.0),
+            tk.KernelArgumentError,
+            "an operation, which has not run; give the tensor it yields, or tk.meta",
         ),
         (
             lambda x: loose(x.partition(16), vector(), 1j, True, 16),
@@ -753,3 +759,38 @@ def test_read_and_plain_tensors_in_turn(device):
         outputs = scale(ca.empty((8,)).partition(8), arg).sync()
         assert outputs[1] is x
         assert outputs[0].unpartition().to_host().sync().tolist() == [2.0 * i for i in range(8)]
+
+
+def decorated(with_stars):
+    """A decorator whose wrapper takes anything, or what the kernel takes."""
+
+    def decorate(function):
+        def anything(*args):
+            function(*args)
+
+        def same(out):
+            function(out)
+
+        return functools.wraps(function)(anything if with_stars else same)
+
+    return decorate
+
+
+def test_a_decorator_below_tk_kernel(device):
+    @tk.kernel
+    @decorated(with_stars=False)
+    def k(out: tk.Tile1D):
+        out.store(3.0)
+
+    out = k(ca.empty(4, "f4").partition(4)).first().unpartition().to_host().sync()
+    assert out.tolist() == [3.0] * 4
+
+    @tk.kernel
+    @decorated(with_stars=True)
+    def other(out: tk.Tile1D):
+        out.store(3.0)
+
+    with pytest.raises(
+        tk.KernelArgumentError, match=r"cannot take \*args, as anything does, .*directly above the def"
+    ):
+        other(ca.empty(4, "f4").partition(4))
