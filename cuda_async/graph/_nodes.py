@@ -19,7 +19,7 @@ from ..driver.graph import (
     Node,
     StridedCopyNode,
 )
-from ..errors import CaptureError
+from ..errors import AliasError, CaptureError
 from ..memory import Buffer, Mut, Read, Tensor, fill_pattern
 from ..ops import check_operand
 from ..ops._arguments import MUT, OTHER, READ, Step, _argument_step
@@ -239,6 +239,7 @@ class GraphNode:
 
         Raises:
             CaptureError: no plain copy between contiguous tensors, or another number of bytes.
+            AliasError: the memory that the node writes is part of it.
         """
         self._graph._check_open()
         node = self._node
@@ -251,14 +252,16 @@ class GraphNode:
             raise CaptureError(
                 f"the node copies {node.size_bytes} contiguous bytes, {tensor!r} is something else"
             )
+        if tensor._address < node.dst + node.size_bytes and node.dst < tensor._address + node.size_bytes:
+            raise AliasError(f"the node writes memory of {tensor!r}; copy from other memory")
         with self._graph._turn:
             _, writes = self._graph._uses[node]
             self._graph._uses[node] = ((buffer,), writes)
             node.src = tensor._address
             self._graph._node_changed(node)
 
-    def set_value(self, value: float | np.generic, dtype: object = "float32") -> None:
-        """Fill with another value; `dtype` is the filled tensor's.
+    def set_value(self, value: float | np.generic, dtype: object) -> None:
+        """Fill with another value; `dtype` is the filled tensor's, which the node does not know.
 
         Raises:
             CaptureError: no fill, or another size of element.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -34,6 +35,7 @@ class Scope:
     _output: Any
     _graph: CudaGraph[Any] | None
     _state: str  # "new", "open", "done" or "failed"
+    _busy: threading.Lock  # held while an operation is recorded
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("scopes are made by CudaGraph.scope(stream)")
@@ -46,6 +48,7 @@ class Scope:
         self._output = None
         self._graph = None
         self._state = "new"
+        self._busy = threading.Lock()
         return self
 
     def record(self, op: DeviceOp[T]) -> T:
@@ -55,7 +58,8 @@ class Scope:
         fails leaves the recording as it was.
 
         Raises:
-            CaptureError: the scope is not open, or the operation cannot be part of a graph.
+            CaptureError: the scope is not open, another task or thread is recording an operation in it, or the
+                operation cannot be part of a graph.
         """
         execution = self._begin(op)
         mark = self._recorder.mark()
@@ -63,9 +67,12 @@ class Scope:
             while not execution.run():
                 assert execution.block is not None
                 execution.block.run_blocking()
+                self._check_going_on()
         except BaseException:
             self._undo(execution, mark)
             raise
+        finally:
+            self._busy.release()
         value: T = execution.value
         return value
 
@@ -77,9 +84,12 @@ class Scope:
             while not execution.run():
                 assert execution.block is not None
                 await execution.block.wait()
+                self._check_going_on()
         except BaseException:
             self._undo(execution, mark)
             raise
+        finally:
+            self._busy.release()
         value: T = execution.value
         return value
 
@@ -91,10 +101,26 @@ class Scope:
             )
         if not isinstance(op, DeviceOp):
             raise TypeError(f"record() takes a DeviceOp, got {type(op).__name__}")
-        execution = Execution(op._take(), stream=self._recorder.root.stream)
+        if not self._busy.acquire(blocking=False):
+            raise CaptureError(
+                "another task or thread is recording an operation in this scope; record one after the other, or "
+                "branches as one operation, ca.parallel(...)"
+            )
+        try:
+            execution = Execution(op._take(), stream=self._recorder.root.stream)
+        except BaseException:
+            self._busy.release()
+            raise
         execution.host_pending = True  # in a recording: stop now and then
         self._recorder.went_on_s = time.perf_counter()
         return execution
+
+    def _check_going_on(self) -> None:
+        """Behind a wait: the block may be over."""
+        if self._state != "open":
+            raise CaptureError(
+                "the scope ended while this operation was being recorded; await it in the block"
+            )
 
     def _undo(self, execution: Execution, mark: Any) -> None:  # what mark() gave
         execution.abandon()
@@ -129,6 +155,10 @@ class Scope:
 
     def _finish(self) -> CudaGraph[Any]:
         self._state = "failed"  # unless all goes well
+        if not self._busy.acquire(blocking=False):
+            raise CaptureError(
+                "an operation is still being recorded in this scope; await it inside of the block"
+            )
         return CudaGraph._of(self._recorder, self._output)
 
     def _done(self, graph: CudaGraph[Any]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
+import anyio
 import numpy as np
 import pytest
 
 import cuda_async as ca
-from cuda_async.errors import CaptureError, StaleOutputError
+from cuda_async.errors import AliasError, CaptureError, StaleOutputError
 
 pytestmark = pytest.mark.anyio
 
@@ -138,3 +141,83 @@ def test_caches_are_refused_at_once():
 async def test_a_choice_needs_something_to_choose(device):
     with pytest.raises(TypeError, match=r"if_else\(\) takes functions that return operations, got NoneType"):
         ca.if_else(await ca.ones(1, "int32"), None)
+
+
+class Pausing(ca.DeviceOp):
+    """An operation whose preparation waits, so that others come in between."""
+
+    def __init__(self, begun, go_on):
+        self.begun = begun
+        self.go_on = go_on
+
+    def needs_prepare(self, ctx):
+        return not self.go_on.is_set()
+
+    def prepare(self, ctx):
+        self.begun.set()
+        assert self.go_on.wait(30)
+
+    def execute(self, ctx):
+        return None
+
+
+async def test_one_operation_at_a_time_is_recorded(device, kernels):
+    """Two at once would be one graph in an order that nobody chose, and undoing one would take of the other."""
+    x = await ca.ones(8)
+    begun, go_on = threading.Event(), threading.Event()
+    async with ca.CudaGraph.scope(device.create_stream()) as scope:
+        async with anyio.create_task_group() as group:
+            group.start_soon(scope.arecord, Pausing(begun, go_on))
+            await anyio.to_thread.run_sync(begun.wait)
+            with pytest.raises(CaptureError, match="another task or thread is recording"):
+                scope.record(kernels.scaled(x, 2.0, 1.0))
+            with pytest.raises(CaptureError, match="another task or thread is recording"):
+                await scope.arecord(kernels.scaled(x, 2.0, 1.0))
+            go_on.set()
+        scope.returns(await scope.arecord(kernels.scaled(x, 2.0, 1.0)))
+    assert (await (await scope.graph.launch()).to_host())[0] == 3.0
+
+
+async def test_a_block_that_ends_while_an_operation_is_recorded(device, kernels):
+    """Half of an operation makes no graph: the block fails, and so does the operation."""
+    x = await ca.ones(8)
+    begun, go_on = threading.Event(), threading.Event()
+    problems = []
+
+    async def left_behind(scope):
+        try:
+            await scope.arecord(kernels.scaled(x, 2.0, 1.0).then(lambda y: Pausing(begun, go_on)))
+        except CaptureError as error:
+            problems.append(str(error))
+
+    scope = ca.CudaGraph.scope(device.create_stream())
+    async with anyio.create_task_group() as group:
+
+        async def block():
+            async with scope:
+                group.start_soon(left_behind, scope)
+                await anyio.to_thread.run_sync(begun.wait)
+
+        with pytest.raises(CaptureError, match="still being recorded in this scope; await it inside"):
+            await block()
+        go_on.set()
+    assert [p.partition(";")[0] for p in problems] == [
+        "the scope ended while this operation was being recorded"
+    ]
+    with pytest.raises(CaptureError, match="ended with an error"):
+        _ = scope.graph
+    assert (await kernels.scaled(x, 2.0, 1.0).to_host())[0] == 3.0
+
+
+async def test_a_copy_does_not_read_what_it_writes(device):
+    x, y = await ca.zip(ca.zeros(8), ca.ones(4))
+    graph = await ca.memcpy(x[1:5], y).graph()
+    (copied,) = graph.nodes
+    for source in (x[0:4], x[1:5], x[4:8]):
+        with pytest.raises(AliasError, match="the node writes memory of"):
+            copied.set_source(source)
+    await ca.fill(x[5:], 3.0)
+    with pytest.raises(CaptureError, match="the node copies 16 contiguous bytes"):
+        copied.set_source(x[5:8])
+    await graph.launch()
+    assert (await x.to_host()).tolist() == [0, 1, 1, 1, 1, 3, 3, 3]

@@ -88,13 +88,13 @@ async def test_copies_and_fills(device, kernels):
     copied, filled = graph.nodes
     assert (copied.kind, filled.kind) == ("copy", "fill")
     copied.set_source(y)
-    filled.set_value(4.0)
+    filled.set_value(4.0, "float32")
     a, b = await graph.launch()
     assert ((await a.to_host())[0], (await b.to_host())[0]) == (7.0, 4.0)
     with pytest.raises(CaptureError, match="bytes"):
         copied.set_source(y[:4])
     with pytest.raises(CaptureError, match="for fills"):
-        copied.set_value(1.0)
+        copied.set_value(1.0, "float32")
     with pytest.raises(CaptureError, match="for kernels"):
         filled.set_arguments({0: 1})
 
