@@ -29,7 +29,10 @@ IN_PLACE_VARIABLE = "TILEKERN_CHECKS_IN_PLACE"
 
 
 def _in_place_by_default() -> bool:
-    return os.environ.get(IN_PLACE_VARIABLE, "") not in ("", "0")
+    text = os.environ.get(IN_PLACE_VARIABLE, "")
+    if text not in ("", "0", "1"):
+        raise KernelOptionError(f"{IN_PLACE_VARIABLE} is {text!r}; write 1 or 0")
+    return text == "1"
 
 
 def _check_hint(what: str, name: str, value: object) -> None:

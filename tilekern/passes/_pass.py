@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..errors import VerifyError
+from ..errors import KernelOptionError, VerifyError
 from ..ir import Function
 
 __all__ = ["PRINT_VARIABLE", "Pass", "run_passes"]
@@ -40,8 +40,11 @@ def run_passes(
             `TILEKERN_PRINT_IR` says if left out.
     Raises:
         VerifyError: a pass left the function invalid; the message names the pass.
+        KernelOptionError: `TILEKERN_PRINT_IR` names a pass that there is not.
     """
-    show = show or _print_as_told
+    if show is None:
+        _check_names(os.environ.get(PRINT_VARIABLE, ""))
+        show = _print_as_told
     show("input", function)
     any_changed = False
     for one in passes:
@@ -54,6 +57,13 @@ def run_passes(
         except VerifyError as error:
             raise VerifyError(f"pass {one.name} left {function.name} invalid: {error}", error.op) from error
     return any_changed
+
+
+def _check_names(wanted: str) -> None:
+    known = {"input", "after-all", *(cls.name for cls in Pass.__subclasses__())}
+    for name in filter(None, wanted.split(",")):
+        if name not in known:
+            raise KernelOptionError(f"{PRINT_VARIABLE} names {name!r}; there are {', '.join(sorted(known))}")
 
 
 def _print_as_told(title: str, function: Function) -> None:

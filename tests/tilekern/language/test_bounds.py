@@ -192,6 +192,9 @@ def test_differential_mode_checks_all_in_place(monkeypatch):
     monkeypatch.setenv("TILEKERN_CHECKS_IN_PLACE", "1")
     assert tk.KernelOptions().checks_in_place
     assert not tk.KernelOptions(unchecked=True).checks_in_place
+    monkeypatch.setenv("TILEKERN_CHECKS_IN_PLACE", "maybe")
+    with pytest.raises(tk.KernelOptionError, match="TILEKERN_CHECKS_IN_PLACE is 'maybe'; write 1 or 0"):
+        tk.KernelOptions()
 
 
 @tk.kernel
