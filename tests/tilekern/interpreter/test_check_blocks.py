@@ -204,3 +204,29 @@ def test_launches_from_many_tasks_are_ordered(device):
 
     assert asyncio.run(main()).tolist() == [1.0] * 128
     assert check_reports() == []
+
+
+@pytest.mark.parametrize("is_broken", [False, True], ids=["as it is", "without waits"])
+def test_wait_between_streams_that_is_left_out(device, monkeypatch, is_broken):
+    """Found in one run, whichever stream is faster: nothing has to go wrong for it."""
+    if is_broken:
+        monkeypatch.setattr(ca.Stream, "_wait_for", lambda self, source, number: None)
+    one, two = device.create_stream(), device.create_stream()
+    x, y = ca.ones(128).sync(), ca.zeros(128).sync()
+    neighbours(ca.mut(y), x).grid(8).sync()  # compiles: the next one is enqueued at once
+    future = neighbours(ca.mut(y), x).grid(8).start(ca.SingleStream(one))
+    if not is_broken:
+        ca.copy(y).sync_on(two)
+        future.sync()
+        return
+    with pytest.raises(
+        CheckError, match=r"nothing orders two accesses[\s\S]*by copy[\s\S]*kernel neighbours"
+    ):
+        copy_and_wait(y, two, future)
+
+
+def copy_and_wait(y, stream, future):
+    try:
+        ca.copy(y).sync_on(stream)
+    finally:
+        future.sync()
