@@ -296,7 +296,9 @@ class CudaGraph(Generic[T]):
             self._record_into(recorder, stream)  # type: ignore[arg-type]  # with it comes such a stream
             if copies:
                 return self._template.build_copy(recorder.state, 1, ctx)
-            return self._template.build(recorder.state, 1)
+            output, buffers = self._template.build_recorded(recorder.state)
+            recorder.note_outputs(self._state, buffers)
+            return output
         state = self._state
         device = self._device
         with device._lock:
@@ -346,6 +348,7 @@ class CudaGraph(Generic[T]):
                 recorder.note_read(stream, buffer)
             for buffer in self._writes:
                 recorder.note_write(stream, buffer)
+        recorder.overwrite_outputs(self._state)
         stream._lane.add(ChildNode(nodes=copied_nodes(self._nodes, recorder, self._uses)))
         recorder.held.append(self._contents)
         recorder.children.append(self._state)

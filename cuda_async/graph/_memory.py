@@ -124,9 +124,10 @@ class GraphBuffer(Buffer):
 
     Attributes:
         root: an ordinary buffer; its last uses are this one's. generation: None for memory that is good at any time.
+        is_overwritten: it is what a graph yields inside of a recording, which launches that graph again further on.
     """
 
-    __slots__ = ("_freed", "_start", "generation", "reused_by", "root", "state")
+    __slots__ = ("_freed", "_start", "generation", "is_overwritten", "reused_by", "root", "state")
 
     def __init__(
         self,
@@ -147,6 +148,7 @@ class GraphBuffer(Buffer):
         self.generation = generation
         self.reused_by = reused_by
         self._freed = False
+        self.is_overwritten = False
         super().__init__(root.device, start, size_bytes, root.usage)
         # Several buffers over one piece of memory, as with memory of other libraries.
         self.retained_on_use = True
@@ -160,7 +162,7 @@ class GraphBuffer(Buffer):
         """Where it is; negative while the contents are not those of its launch."""
         state = self.state
         generation = self.generation
-        if self._freed or state.failed:
+        if self._freed or self.is_overwritten or state.failed:
             return -1
         if generation is None or (generation == state.generation and state.is_current) or state.is_recording:
             return self._start
@@ -209,6 +211,11 @@ class GraphBuffer(Buffer):
             return
         if self._freed:
             raise ClosedError("this tensor's memory was freed; keep the tensor, or allocate a new one")
+        if self.is_overwritten:
+            raise StaleOutputError(
+                "this output of a graph is stale: the recording launches the graph again, which writes over it; call "
+                "the graph, graph(...), which copies what it yields, or use it before"
+            )
         if self.state.failed:
             raise StaleOutputError(
                 "this tensor was to be filled by a graph whose capture failed; it holds nothing"

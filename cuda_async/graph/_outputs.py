@@ -91,6 +91,14 @@ class OutputTemplate:
         build = self._build
         return self._value if build is None else build(_Launch(state, generation))
 
+    def build_recorded(self, state: GraphState) -> tuple[Any, list[GraphBuffer]]:
+        """The output inside of a recording, and the buffers that it is in."""
+        build = self._build
+        if build is None:
+            return self._value, []
+        launch = _Launch(state, 1)
+        return build(launch), list(launch._buffers.values())
+
     def build_copy(self, state: GraphState, generation: int, ctx: ExecutionContext) -> Any:
         """The output of launch `generation`, which was enqueued last, in tensors of its own."""
         build = self._build
@@ -119,6 +127,8 @@ class OutputTemplate:
             return None
         if not isinstance(buffer, GraphBuffer):
             self._shared.append(buffer)
+        elif buffer.is_overwritten:
+            buffer.check_usable()
         self.size_bytes += tensor.nbytes
         address, dtype, shape, strides = tensor._address, tensor.dtype, tensor.shape, tensor.strides
         return lambda launch: launch.tensor(buffer, address, dtype, shape, strides)

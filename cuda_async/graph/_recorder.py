@@ -272,6 +272,7 @@ class Recorder:
         self.captured: list[GraphHandle] = []
         self.inputs: dict[str, Any] = dict(inputs)  # tensors
         self.children: list[GraphState] = []
+        self._yielded: list[tuple[GraphState, list[GraphBuffer]]] = []
         self.held: list[object] = []
         self._users: dict[object, _Users] = {}
         self._names: dict[FunctionHandle, str] = {}
@@ -396,6 +397,17 @@ class Recorder:
         home.tail = tail or before
         home.extra = list(dict.fromkeys(home.extra))
 
+    def overwrite_outputs(self, child: GraphState) -> None:
+        """A graph is launched inside: what it, or one that is linked to it, has yielded here before is stale."""
+        for state, buffers in self._yielded:
+            if state is child or state in child.linked:
+                for buffer in buffers:
+                    buffer.is_overwritten = True
+
+    def note_outputs(self, child: GraphState, buffers: list[GraphBuffer]) -> None:
+        """What a part of this graph yields."""
+        self._yielded.append((child, buffers))
+
     def begin_body(self, stream: RecordingStream) -> RecordingStream:
         """The lane of a conditional node's body, with a list of nodes of its own."""
         outer = stream._lane
@@ -436,6 +448,7 @@ class Recorder:
         self.captured = []
         self.inputs = {}
         self.children = []
+        self._yielded = []
         self.held = []
         self._users = {}
         for lane in self._lanes:

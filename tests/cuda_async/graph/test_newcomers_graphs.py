@@ -221,3 +221,24 @@ async def test_a_copy_does_not_read_what_it_writes(device):
         copied.set_source(x[5:8])
     await graph.launch()
     assert (await x.to_host()).tolist() == [0, 1, 1, 1, 1, 3, 3, 3]
+
+
+async def test_a_graph_that_is_a_part_twice(device, kernels):
+    """Its first output is stale behind the second launch, as it is outside of a recording; copies are not."""
+    x = await ca.zeros(8)
+    part = await kernels.scaled(x, 2.0, 1.0).graph(inputs={"x": x})
+
+    def used_behind(first):
+        return part.replay(x=2.0).then(lambda second: ca.zip(ca.copy(first), ca.copy(second)))
+
+    def used_before(first):
+        return ca.copy(first).then(lambda a: part.replay(x=2.0).then(ca.copy).map(lambda b: (a, b)))
+
+    for op in (part.replay(x=1.0).then(used_behind), ca.zip(part.replay(x=1.0), part.replay(x=2.0))):
+        with pytest.raises(StaleOutputError, match="the recording launches the graph again"):
+            await op.graph()
+    for op in (part.replay(x=1.0).then(used_before), ca.zip(part(x=1.0), part(x=2.0))):
+        graph = await op.graph()
+        for made, expected in zip(await graph.launch(), (3.0, 5.0)):
+            assert (await made.to_host()).tolist() == [expected] * 8
+    assert (await (await part.replay(x=3.0)).to_host())[0] == 7.0
