@@ -776,7 +776,8 @@ def resolve_default_device() -> Device:
     Slow the first time, because it asks the CUDA driver.
     """
     global _default
-    if _default is None:
+    found = _default  # another thread may close it meanwhile
+    if found is None:
         choice = os.environ.get("CUDA_ASYNC_DRIVER", "auto") or "auto"
         if choice not in ("auto", "cuda", "host"):
             raise ContextError(f"CUDA_ASYNC_DRIVER is {choice!r}; expected auto, cuda or host")
@@ -784,8 +785,8 @@ def resolve_default_device() -> Device:
             from ..driver.cuda import cuda_device_count
 
             choice = "cuda" if cuda_device_count() else "host"
-        _default = Device(f"{choice}:0")
-    return _default
+        found = _default = Device(f"{choice}:0")
+    return found
 
 
 def current_device() -> Device:
