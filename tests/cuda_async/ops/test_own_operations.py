@@ -190,20 +190,24 @@ def test_launches_with_another_grid_from_another_thread(device, monkeypatch):
 
     launch(2, 256, memory[N:])
     launch(3, 128, elsewhere)
-    acquire, here, waits = device._acquire, threading.get_ident(), []
+    lock, here, waits = device._lock, threading.get_ident(), []
 
-    def acquire_after_the_other():
-        if threading.get_ident() == here:
-            waits.append(1)
-            assert len(waits) < 20
-            other = threading.Thread(target=launch, args=(3, 128, elsewhere))
-            other.start()
-            other.join()
-        return acquire()
+    class AfterTheOther:
+        def __enter__(self):
+            if threading.get_ident() == here:
+                waits.append(1)
+                assert len(waits) < 100
+                other = threading.Thread(target=launch, args=(3, 128, elsewhere))
+                other.start()
+                other.join()
+            lock.acquire()
+
+        def __exit__(self, *_):
+            lock.release()
 
     ca.fill(memory, 1.0).sync()
     with monkeypatch.context() as patch:
-        patch.setattr(device, "_acquire", acquire_after_the_other)
+        patch.setattr(device, "_lock", AfterTheOther())
         for _ in range(3):
             launch(2, 256, memory[N:])
     assert len(waits) >= 3
