@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..driver._inline import set_runner
 from ..driver.host import HostDriver, SeededEngine
-from ..scheduling import Device, use_device
+from ..scheduling import Device, running_library, use_device
 from ..scheduling import _device as devices
 from ._loop import ExploringLoop
 
@@ -27,8 +27,10 @@ def run_program(
     """Run `program(device)` once, on a new device and, if it is a coroutine function, a new loop, as `order` decides.
 
     Then the device finishes what is left. Raises what the program raised, what reached the loop's exception handler, or
-    a failure of the device that nobody was told of.
+    a failure of the device that nobody was told of; RuntimeError where an event loop runs already.
     """
+    if running_library() is not None:
+        raise RuntimeError("programs are explored on a loop of their own: call this outside of event loops")
     engine = SeededEngine(order, alone=True)
     driver = HostDriver(
         engine=engine, memory_bytes=memory_bytes, poison=True, check="raise" if check else None

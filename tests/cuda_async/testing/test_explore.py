@@ -193,6 +193,14 @@ def test_lost_wakeup_is_an_error_and_no_hang(blocking):
         explore(blocks if blocking else waits, seeds=1)
 
 
+@pytest.mark.anyio
+async def test_inside_an_event_loop_is_refused():
+    with pytest.raises(RuntimeError, match="call this outside of event loops"):
+        explore(reads_in_time, seeds=1)
+    with pytest.raises(RuntimeError, match="call this outside of event loops"):
+        replay(reads_in_time, "h")
+
+
 def test_time_passes_when_the_schedule_says_so():
     outcomes = set()
 
