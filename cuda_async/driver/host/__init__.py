@@ -7,7 +7,7 @@
 - `_memory.py` is the address space (`_blocks.py`, `_ranges.py`, `_mapping.py`), `_pool.py` the stream-ordered
   pool in it, `_convert.py` the arithmetic of conversions.
 - `_modules.py` loads modules; `ptx/` parses and interprets PTX; `_limits.py` says what a launch may ask for.
-- `check/` looks for races and misuse of memory, where that is wanted; `Engine.checker` and `HostMemory.checker` tell it.
+- `check/` looks for races and misuse of memory, where that is wanted: `Engine.checker`, `HostMemory.checker`.
 - `_fork.py` keeps locks whole over a fork; `_settings.py` reads the environment.
 """
 
