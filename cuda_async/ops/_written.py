@@ -166,11 +166,16 @@ def _under_lock(body: Sequence[str]) -> list[str]:
 
 
 def _enqueue_lines(enqueue: Sequence[str]) -> list[str]:
-    """Lines that enqueue a kernel, giving `result`, and note that it was."""
+    """Lines that enqueue a kernel, the last of them giving `result`, and note that it was."""
+    *before, start = enqueue
     return [
-        "stream._dirty = True",  # before, as an interrupt may come behind the driver's call
-        *enqueue,
-        "if result[0]: driver.launch_failed(result)",
+        *before,
+        "dirty = stream._dirty",
+        "stream._dirty = True",  # at once, as an interrupt may come behind the driver's call
+        start,
+        "if result[0]:",
+        "    stream._dirty = dirty",
+        "    driver.launch_failed(result)",
         "stream._retained.append(loaded)",
     ]
 
