@@ -18,7 +18,7 @@ __all__ = ["check_target", "refusals"]
 
 
 def refusals(function: Function, architecture: str) -> Iterator[tuple[Op | None, str]]:
-    """What of a function a target refuses, each with the operation (None: a parameter) and the reason."""
+    """What of a function a target refuses, each with the operation (None: an unused parameter) and the reason."""
     known: dict[Type, str | None] = {}
 
     def refused(values: tuple[Value, ...] | list[Value]) -> str | None:
@@ -29,8 +29,10 @@ def refusals(function: Function, architecture: str) -> Iterator[tuple[Op | None,
                 return reason
         return None
 
-    if (reason := refused(function.body.arguments)) is not None:
-        yield None, reason
+    for argument in function.body.arguments:
+        if (reason := refused([argument])) is not None:
+            # what is made of it stands at the parameter
+            yield next((op for op in function.body.ops if argument in op.operands), None), reason
     for op in walk(function.body):
         reason = refused((*op.operands, *op.results)) or _refused_atomic(op, architecture)
         if reason is not None:

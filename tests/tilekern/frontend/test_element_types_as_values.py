@@ -85,3 +85,16 @@ def test_a_numpy_type_is_an_argument(host):
     x = ca.from_host(np.float32([2049, 2])).sync()
     out = converted(ca.empty(2, "f4").partition(2), x, np.dtype("f2")).first().unpartition()
     assert out.to_host().sync().tolist() == [2048, 2]  # float16 has 11 bits
+
+
+def test_a_type_that_a_target_lacks_is_told_at_its_parameter():
+    @tk.kernel
+    def k(out, x, y):
+        out.store(tk.load_like(y, out).astype(tk.float32) + tk.load_like(x, out))
+
+    x, y = tk.meta(8, "f4"), tk.meta(8, tk.float8_e4m3fn)
+    with pytest.raises(tk.KernelTypeError, match="float8_e4m3fn needs sm_89") as caught:
+        k.cubin(x.partition(8), x, y, arch="sm_80")
+    source, caret = str(caught.value).splitlines()[1:3]
+    assert source[caret.index("^")] == "y"
+    assert caret.count("^") == 1
