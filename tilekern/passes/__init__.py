@@ -12,6 +12,7 @@ from ._fuse_multiply_add import FuseMultiplyAdd
 from ._hoist_invariants import HoistInvariants
 from ._order_memory import OrderMemory
 from ._pass import PRINT_VARIABLE, Pass, run_passes
+from ._pin_loads import PinLoads
 from ._select_branches import SelectBranches
 from ._state_ranges import StateRanges
 
@@ -37,7 +38,7 @@ AFTER_CHECKS: tuple[Pass, ...] = (
 FUSE: tuple[Pass, ...] = (FuseMultiplyAdd(), EliminateDead())
 """In between, where the kernel allows it."""
 
-ORDER: tuple[Pass, ...] = (OrderMemory(), DirectStores())
+ORDER: tuple[Pass, ...] = (OrderMemory(), DirectStores(), PinLoads())
 """The last of what compiled kernels go through."""
 
 
@@ -75,6 +76,7 @@ __all__ = [
     "LaunchCondition",
     "OrderMemory",
     "Pass",
+    "PinLoads",
     "Placement",
     "Rung",
     "SelectBranches",

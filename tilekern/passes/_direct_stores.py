@@ -10,6 +10,10 @@ A store is left to the accelerator where its token leads to no other access: tha
 they yield. The others write directly, which a barrier orders. Reductions into memory take the accelerator too, and Tile
 IR has no hint for them: they get a view whose base nobody knows to be aligned, since a number was added that is always
 0, but not by what the assembler knows. That the accelerator cannot serve.
+
+So do stores of a part of a tile, whatever comes after them: from where a loaded tile lies in shared memory, the
+accelerator is told to take the part, at an address that is not aligned as it needs (seen on an H200 as a misaligned
+address; and the place was of two bytes an element where it had one).
 """
 
 from __future__ import annotations
@@ -20,31 +24,26 @@ from dataclasses import dataclass
 from ..dtypes import int32
 from ..ir import (
     AtomicReduceOp,
+    BitcastOp,
     Block,
-    BreakOp,
     ConstantOp,
-    ContinueOp,
-    ForOp,
+    ExtractOp,
     Function,
-    IfOp,
-    JoinTokensOp,
-    LoopOp,
     MakeTensorOp,
     MakeViewOp,
-    MemoryOp,
     NumBlocksOp,
     OffsetOp,
     Op,
+    ReshapeOp,
     ShiftRightOp,
     StoreOp,
     StoreSparseOp,
-    TokenType,
     Value,
-    YieldOp,
     scalar,
     walk,
 )
 from ._pass import Pass
+from ._token_flow import TokenFlow
 
 __all__ = ["DirectStores"]
 
@@ -61,23 +60,34 @@ class DirectStores(Pass):
 
 class _Direct:
     def __init__(self, function: Function) -> None:
-        self._followed = _Followed(function)
+        self._flow = TokenFlow(function)
         self._made = {result: op for op in walk(function.body) for result in op.results}
 
     def block(self, block: Block) -> bool:
         changed = False
         ops: list[Op] = []
         for op in block.ops:
-            if isinstance(op, StoreOp | StoreSparseOp) and op.allow_tma is not False and self._followed(op):
+            if (
+                isinstance(op, StoreOp | StoreSparseOp)
+                and op.allow_tma is not False
+                and self._flow.behind(op.result_token)
+            ):
                 op.allow_tma = False
                 changed = True
-            elif isinstance(op, AtomicReduceOp) and self._followed(op):
+            elif isinstance(op, AtomicReduceOp) and self._flow.behind(op.result_token):
                 changed |= self._without_alignment(op, ops)
             for region in op.regions:
                 changed |= self.block(region)
             ops.append(op)
         block.ops = ops
         return changed
+
+    def _is_part(self, tile: Value) -> bool:
+        """Whether it was extracted from another one, but for its shape and type."""
+        op = self._made.get(tile)
+        while isinstance(op, ReshapeOp | BitcastOp):
+            op = self._made.get(op.source)
+        return isinstance(op, ExtractOp)
 
     def _without_alignment(self, op: AtomicReduceOp, ops: list[Op]) -> bool:
         """Let `op` go through a view of its own, made by what is added to `ops`, of a base without known alignment."""
@@ -99,57 +109,3 @@ class _Direct:
         op.view = own_view.result
         ops += [blocks, places, zero, base, own_tensor, own_view]
         return True
-
-
-class _Followed:
-    """Tells whether an access comes after another one, by the tokens."""
-
-    def __init__(self, function: Function) -> None:
-        self._users: dict[Value, list[Op]] = {}
-        self._inside: dict[Op, Op] = {}  # what ends a block -> the `if` or loop that it is in
-        for op in walk(function.body):
-            for operand in op.operands:
-                if isinstance(operand.type, TokenType):
-                    self._users.setdefault(operand, []).append(op)
-            for region in op.regions:
-                for inner in walk(region):
-                    if isinstance(inner, BreakOp | ContinueOp) and isinstance(op, ForOp | LoopOp):
-                        self._inside[inner] = op  # the innermost comes last
-                    elif isinstance(inner, YieldOp) and inner is region.terminator:
-                        self._inside[inner] = op
-
-    def __call__(self, op: StoreOp | StoreSparseOp | AtomicReduceOp) -> bool:
-        seen: set[Value] = set()
-        waiting = [op.result_token]
-        while waiting:
-            token = waiting.pop()
-            if token in seen:
-                continue
-            seen.add(token)
-            for user in self._users.get(token, ()):
-                if isinstance(user, MemoryOp):
-                    return True
-                waiting += self._behind(user, token)
-        return False
-
-    def _behind(self, user: Op, token: Value) -> list[Value]:
-        """What stands for a token that is used by something that is no access."""
-        if isinstance(user, JoinTokensOp):
-            return [user.result]
-        if isinstance(user, ForOp | LoopOp):
-            counters = len(user.body.arguments) - len(user.initial)
-            places = [i for i, value in enumerate(user.initial) if value is token]
-            found = [user.body.arguments[counters + i] for i in places]
-            return found + ([user.final[i] for i in places] if isinstance(user, ForOp) else [])
-        around = self._inside.get(user)
-        if around is None:
-            return []
-        places = [i for i, value in enumerate(user.operands) if value is token]
-        if isinstance(around, IfOp):
-            return [around.merged[i] for i in places]
-        assert isinstance(around, ForOp | LoopOp)
-        if isinstance(user, BreakOp):
-            return [around.final[i] for i in places]
-        counters = len(around.body.arguments) - len(around.initial)
-        found = [around.body.arguments[counters + i] for i in places]
-        return found + ([around.final[i] for i in places] if isinstance(around, ForOp) else [])
