@@ -8,7 +8,10 @@ means held by whoever changes it.
 from __future__ import annotations
 
 import collections
+import gc
+import re
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,7 @@ import cuda_async as ca
 from cuda_async.memory import PinnedPool, Usage
 from cuda_async.ops._future import DeviceFuture
 from cuda_async.ops._shared import Gate
-from cuda_async.scheduling import Submission, _workers
+from cuda_async.scheduling import Submission, _device, _policies, _workers
 from cuda_async.testing import explore
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
@@ -45,7 +48,7 @@ def lock_of(thing):
         return thing.device._lock
     if isinstance(thing, Submission):
         return thing.stream.device._lock
-    return thing.lock if isinstance(thing, Gate) else thing._lock
+    return thing.lock if isinstance(thing, (Gate, _workers._Workers)) else thing._lock
 
 
 def look(lock, what):
@@ -80,6 +83,17 @@ def guard(monkeypatch, owner, name):
             vars(self)[name] = value
 
     monkeypatch.setattr(owner, name, property(read, write), raising=False)
+
+
+def called_under_its_lock(owner, name, method):
+    """A method whose docstring says that the lock is held."""
+
+    def called(self, *args, **kwargs):
+        if getattr(self, "_recorder", None) is None:
+            look(lock_of(self), f"{owner.__name__}.{name}")
+        return method(self, *args, **kwargs)
+
+    return called
 
 
 class GuardedUsage:
@@ -169,6 +183,14 @@ def guarded(monkeypatch):
             guard(monkeypatch, owner, name)
     for name in ("add_read", "set_write"):
         GuardedUsage.wrap(monkeypatch, name)
+    for owner in (ca.Device, ca.Stream, Submission, DeviceFuture):
+        for name, method in list(vars(owner).items()):
+            if re.search(r"\bLock held|the lock is held", getattr(method, "__doc__", None) or ""):
+                monkeypatch.setattr(owner, name, called_under_its_lock(owner, name, method))
+    forgets = ca.Device._forget_notes
+    monkeypatch.setattr(
+        ca.Device, "_forget_notes", called_under_its_lock(ca.Device, "_forget_notes", forgets)
+    )
     make_stream = ca.Stream._make.__func__
 
     def made(cls, *args, **kwargs):
@@ -219,3 +241,99 @@ def watched(program):
 @pytest.mark.parametrize("program", CORE, ids=lambda found: found.__qualname__)
 def test_what_locks_guard_is_changed_under_them(guarded, program):
     explore(watched(program), seeds=2)
+
+
+def test_lost_device_forgets_under_its_lock(guarded, stepped):
+    tensor = ca.zeros(4).start()
+    stepped.driver.advance_all()
+    tensor.result()
+    stepped.driver.fail_next("event_record", ca.DeviceLostError("made to fail"))
+    with pytest.raises(ca.DeviceLostError):
+        ca.zeros(4).start().result()
+    del tensor
+    gc.collect()
+    stepped.collect()
+    assert stepped.memory_stats().used_bytes == 0
+
+
+# ---------------------------------------------------------------------- what is made only once
+
+
+class Twice:
+    """Calls `use` on another thread while the first call of `make` is under way, and counts the calls."""
+
+    def __init__(self, make, use):
+        self.make, self.use, self.calls, self.thread = make, use, 0, None
+
+    def __call__(self, *args, **kwargs):
+        self.calls += 1
+        if self.thread is None:
+            self.thread = threading.Thread(target=self.use)
+            self.thread.start()
+            self.thread.join(0.05)  # it ends in that time only where nothing makes it wait
+        return self.make(*args, **kwargs)
+
+
+def test_device_is_made_once(monkeypatch):
+    name = "host:77"
+    found = []
+    make = Twice(ca.Device._make, lambda: found.append(ca.Device(name)))
+    monkeypatch.setattr(ca.Device, "_make", make)
+    found.append(ca.Device(name))
+    make.thread.join(10)
+    del _device._registry[name]
+    assert make.calls == 1
+    assert found[0] is found[1]
+
+
+def test_driver_is_opened_once(monkeypatch):
+    from cuda_async.driver import host
+
+    device = ca.Device._make("host", 0, None)
+    opening = Twice(lambda ordinal: host.HostDriver(), device.open)
+    monkeypatch.setattr(host, "open_host_driver", opening)
+    device.open()
+    opening.thread.join(10)
+    assert opening.calls == 1
+    device.close()
+
+
+def test_pool_of_streams_is_made_once(stepped, monkeypatch):
+    """The default policy, its streams, and the stream for what other libraries lend."""
+    device = ca.Device._make("host", 0, stepped.driver)
+    making = Twice(_policies.StreamPoolRoundRobin, lambda: device.policy)
+    monkeypatch.setattr(_policies, "StreamPoolRoundRobin", making)
+    policy = device.policy
+    making.thread.join(10)
+    assert making.calls == 1
+    for use, count in ((policy.next_stream, 4), (device._exchange_stream, 1)):
+        creating = Twice(device.create_stream, use)
+        monkeypatch.setattr(device, "create_stream", creating)
+        use()
+        creating.thread.join(10)
+        assert creating.calls == count
+        monkeypatch.delattr(device, "create_stream")
+
+
+def test_pinned_pool_is_made_once(stepped, monkeypatch):
+    found = []
+    making = Twice(PinnedPool, lambda: found.append(stepped.pinned))
+    monkeypatch.setattr(_device, "PinnedPool", making)
+    found.append(stepped.pinned)
+    making.thread.join(10)
+    assert making.calls == 1
+    assert found[0] is found[1]
+
+
+def test_workers_count_under_their_lock(monkeypatch):
+    """The numbers of threads and of idle ones change under the lock."""
+    BROKEN.clear()
+    for name in ("threads", "idle"):
+        guard(monkeypatch, _workers._Workers, name)
+    workers = _workers._Workers()
+    for _ in range(3):
+        done = threading.Event()
+        workers.submit(done.set)
+        assert done.wait(10)
+    assert BROKEN == []
+    assert workers.threads >= 1
