@@ -37,7 +37,7 @@ from random_kernels import Drawn
 from random_kernels.geometry import Geometry, View
 from random_kernels.orders import another_order
 
-from tilekern.tileir.errors import CompilerFailedError
+from tilekern.tileir.errors import CompilerCrashedError, CompilerFailedError
 
 Array = np.ndarray[Any, Any]
 GAVE_UP = "the assembler gave up"
@@ -161,7 +161,7 @@ def check(
                     sides[side] = run(load_kernel(drawn, folder), drawn, "host:0")
         if device is not None:
             sides[device] = run(kernel, drawn, device)
-    except CompilerFailedError as error:
+    except (CompilerCrashedError, CompilerFailedError) as error:
         return [f"{GAVE_UP} on seed {seed}: {error}"]
     except Exception as error:
         return [f"seed {seed}: {type(error).__name__}: {error}"]
@@ -263,7 +263,8 @@ def check_all(seeds: list[int], options: argparse.Namespace) -> Findings:
                     problems = worker.connection.recv()
                     found.add(worker.seed, problems)
                     worker.seed = None
-                    continue
+                    if not any("DeviceLostError" in problem for problem in problems):
+                        continue  # else nothing runs in that process any more
                 except EOFError:
                     found.add(worker.seed, [f"seed {worker.seed}: its process ended"])
             elif time.time() - worker.since > options.patience:
