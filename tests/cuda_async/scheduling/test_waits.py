@@ -1,0 +1,112 @@
+"""What waits for everything waits for each part of it: removing one wait shows."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+import cuda_async as ca
+from cuda_async.scheduling import _device
+
+
+def advance_when_blocked(stepped, thread, submissions):
+    """Let the device go on only once `thread` sleeps on one of `submissions()`; True when it did."""
+    until = time.monotonic() + 10
+    while thread.is_alive() and time.monotonic() < until:
+        if any(submission.sleepers for submission in submissions()):
+            stepped.driver.advance_all()
+            return True
+    return False
+
+
+def pending(*streams):
+    return lambda: [submission for stream in streams if stream for submission in list(stream._pending)]
+
+
+@pytest.mark.timeout(30)
+def test_device_synchronize_waits_for_each_stream(stepped):
+    streams = [stepped.create_stream() for _ in range(2)]
+    futures = [ca.zeros(4).start(ca.SingleStream(stream)) for stream in streams]
+    thread = threading.Thread(target=stepped.synchronize)
+    thread.start()
+    assert advance_when_blocked(stepped, thread, pending(*streams))
+    thread.join(10)
+    assert not thread.is_alive()
+    assert all(future.done for future in futures)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "wait", [lambda d: d.synchronize(), lambda d: ca.drain().sync()], ids=["device", "drain"]
+)
+def test_memory_of_several_streams_is_freed_when_it_returns(stepped, monkeypatch, wait):
+    """The frees go behind the last uses, on a stream of their own, which is waited for as well."""
+    monkeypatch.setitem(_device._registry, "host:0", stepped)
+    first, second = (ca.SingleStream(stepped.create_stream()) for _ in range(2))
+    tensor = ca.zeros(4).start(first)
+    stepped.driver.advance_all()
+    value = tensor.result()
+    future = ca.copy(value).start(second)
+    stepped.driver.advance_all()
+    assert future.done
+    address = value._address
+    del tensor, value
+    thread = threading.Thread(target=wait, args=(stepped,))
+    thread.start()
+    assert advance_when_blocked(stepped, thread, lambda: pending(stepped._reclaim)())
+    thread.join(10)
+    assert not thread.is_alive()
+    assert address in stepped.driver.freed
+
+
+@pytest.mark.timeout(30)
+def test_drain_waits_for_frees(stepped, monkeypatch):
+    """Freed on the one stream that used it: the free is work of that stream, and waited for."""
+    monkeypatch.setitem(_device._registry, "host:0", stepped)
+    stream = stepped.create_stream()
+    tensor = ca.zeros(4).start(ca.SingleStream(stream))
+    stepped.driver.advance_all()
+    address = tensor.result()._address
+    del tensor
+    thread = threading.Thread(target=ca.drain().sync)
+    thread.start()
+    assert advance_when_blocked(stepped, thread, pending(stream))
+    thread.join(10)
+    assert address in stepped.driver.freed
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("close", ["stream", "device"])
+def test_closing_ends_the_thread_that_sleeps_for_callbacks(stepped, close):
+    """At once, and not when it has been idle for long."""
+    stepped.driver.notifies = False
+    stream = stepped.create_stream()
+    future = ca.zeros(4).start(ca.SingleStream(stream))
+    woken = threading.Event()
+    assert future._submission.add_callback(woken.set)
+    stepped.driver.advance_all()
+    assert woken.wait(10)
+    began = time.monotonic()
+    if close == "stream":
+        stream.close()
+    else:
+        stepped._close("the test is over")
+    while stream._waiter:
+        assert time.monotonic() - began < 3
+
+
+def test_lent_memory_is_kept_by_what_uses_it(stepped):
+    """Other libraries know it: the buffer itself is held until the device is past each use."""
+    made = ca.zeros(4).start()
+    stepped.driver.advance_all()
+    tensor = made.result()
+    assert not tensor._buffer.retained_on_use
+    capsule = tensor.__dlpack__()
+    assert tensor._buffer.retained_on_use
+    future = ca.fill(tensor, 1.0).start()
+    assert tensor._buffer in future._submission.retained
+    stepped.driver.advance_all()
+    assert future.done
+    del capsule
