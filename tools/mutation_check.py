@@ -239,6 +239,7 @@ def main() -> int:
         "--minutes", type=float, default=1e9, help="stop after so long; the rest is left as it was"
     )
     parser.add_argument("--survivors", action="store_true", help="only those that were not caught last time")
+    parser.add_argument("--tests", nargs="*", default=TESTS, help="instead of all of the core")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     sites = [site for site in find_sites(options.only) if options.kind in (None, site.kind)]
@@ -259,7 +260,7 @@ def main() -> int:
         lines: dict[str, set[int]] = defaultdict(set)
         for site in sites:
             lines[site.file].update(range(site.first, site.last + 1))
-        baseline = run_tests(copy, list(TESTS), 1200, lines, stop=False)
+        baseline = run_tests(copy, list(options.tests), 1200, lines, stop=False)
         seconds, failing = baseline["seconds"], set(baseline["failed"])
         print(
             f"{len(sites)} places, {len(seconds)} tests; failing without any removal: {sorted(failing)}",
@@ -272,7 +273,7 @@ def main() -> int:
                 break
             same = [s for s in sites if (s.file, s.text) == (site.file, site.text)]
             key = f"{site.file}: {site.text} #{same.index(site)}"
-            if options.survivors and places.get(key, {}).get("outcome") == "caught":
+            if options.survivors and places.get(key, {}).get("outcome", "caught") == "caught":
                 continue
             numbers = range(site.first, site.last + 1)
             reached = {test for n in numbers for test in baseline["reached"].get(f"{site.file}:{n}", ())}

@@ -121,7 +121,9 @@ def test_compiler_that_hangs(assembler, monkeypatch):
     with pytest.raises(CompilerTimeoutError, match=r"within 0\.3 s.*TILEKERN_COMPILE_TIMEOUT"):
         twice.cubin(*ARGUMENTS, arch="sm_90")
     monkeypatch.setenv("TILEKERN_COMPILE_TIMEOUT", "soon")
-    with pytest.raises(tk.KernelOptionError, match=r"TILEKERN_COMPILE_TIMEOUT is 'soon'; .* number of seconds"):
+    with pytest.raises(
+        tk.KernelOptionError, match=r"TILEKERN_COMPILE_TIMEOUT is 'soon'; .* number of seconds"
+    ):
         twice.cubin(*ARGUMENTS, arch="sm_90")
 
 

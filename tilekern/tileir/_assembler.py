@@ -216,7 +216,9 @@ def _limit(timeout_s: float | None) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise KernelOptionError(f"{TIMEOUT_VARIABLE} is {text!r}; write a number of seconds above 0, such as 120")
+        raise KernelOptionError(
+            f"{TIMEOUT_VARIABLE} is {text!r}; write a number of seconds above 0, such as 120"
+        )
     return seconds
 
 
