@@ -207,7 +207,7 @@ def lend_to_anyone(device: Device, buffer: Buffer) -> int | None:
 
 
 def wait_for_borrowers(device: Device, stream: Stream, usage: Usage) -> bool:
-    """Lock held: later work on `stream` waits for all that consumers of lent memory have enqueued.
+    """Lock held: later work on `stream`, which the caller enqueues, waits for what consumers of lent memory enqueued.
 
     False when that cannot be asked for now, because a stream is being captured.
     """
@@ -221,7 +221,6 @@ def wait_for_borrowers(device: Device, stream: Stream, usage: Usage) -> bool:
             except DriverError:
                 return False
             driver.stream_wait_event(stream.handle, event)
-            stream._dirty = True
             return True
         for address in usage.lent:
             own = device._stream_at(address)
@@ -231,7 +230,6 @@ def wait_for_borrowers(device: Device, stream: Stream, usage: Usage) -> bool:
                     return False
                 driver.event_record(event, handle)
                 driver.stream_wait_event(stream.handle, event)
-                stream._dirty = True
             finally:
                 if own is None:
                     driver.stream_destroy(handle)  # only ends the loan

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -79,6 +80,18 @@ class ForeignDriver(HostDriver):
         return 0
 
 
+class Outside(weakref.WeakSet):
+    """What other libraries know, changed under the device's lock only."""
+
+    def __init__(self, device):
+        super().__init__()
+        self.device = device
+
+    def add(self, item):
+        assert self.device._lock.locked()
+        super().add(item)
+
+
 class Lab:
     def __init__(self) -> None:
         self.driver = ForeignDriver()
@@ -86,6 +99,15 @@ class Lab:
         self.stream = self.device.create_stream()
         self.policy = SingleStream(self.stream)
         self.other = self.device.create_stream()
+        self.device._outside = Outside(self.device)
+        wait = self.driver.stream_wait_event
+
+        def waits_under_the_lock(*args):
+            ours = sys._getframe(1).f_globals["__name__"].startswith("cuda_async")
+            assert not ours or self.device._lock.locked()
+            wait(*args)
+
+        self.driver.stream_wait_event = waits_under_the_lock
 
     def tensor(self, value: int = 0) -> ca.Tensor:
         t = ExecutionContext(self.device, self.stream).empty((4,), "int32")
@@ -383,8 +405,10 @@ def test_our_work_waits_for_the_producer(lab, stream):
         Theirs(memory, stream=int(theirs) if stream == "stream" else stream), device=lab.device
     )
     lab.fill(t, 9)
-    lab.run(lab.stream.handle)
+    for ours in [*lab.device._streams, lab.stream]:
+        lab.run(ours.handle)
     assert lab.driver.is_blocked(lab.stream.handle)
+    assert lab.driver.is_blocked(lab.device._exchange.handle)  # which ours waits for, and it for theirs
     lab.run(theirs)
     assert lab.contents(memory) == [7] * 4
     lab.driver.advance_all()
@@ -447,7 +471,7 @@ def test_views_and_refusals_of_the_array_interface(lab):
     ):
         with pytest.raises(error, match=message):
             ca.from_cuda_array_interface(Theirs(memory, **changes), device=lab.device)
-    with pytest.raises(TypeError, match="expected an object with __cuda_array_interface__, got ndarray"):
+    with pytest.raises(TypeError, match="expected an object with __cuda_array_interface__, a dict, got ndarray"):
         ca.from_cuda_array_interface(np.zeros(3), device=lab.device)
     with pytest.raises(ca.ContextError, match=r"host:0 is simulated"):
         ca.from_cuda_array_interface(Theirs(memory), device="host:0")
