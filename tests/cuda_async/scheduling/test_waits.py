@@ -110,3 +110,41 @@ def test_lent_memory_is_kept_by_what_uses_it(stepped):
     stepped.driver.advance_all()
     assert future.done
     del capsule
+
+
+class Uses(ca.DeviceOp):
+    """An operation of one's own: it copies what it reads, or fills what it writes."""
+
+    def __init__(self, tensor, out):
+        super().__init__()
+        self.tensor, self.out = tensor, out
+
+    def execute(self, ctx):
+        if self.out is None:
+            ctx.driver.fill_async(ctx.write(self.tensor), b"\x07", 16, ctx.stream.handle)
+        else:
+            source, target = ctx.read(self.tensor), ctx.write(self.out)
+            ctx.driver.copy_device_to_device_async(target, source, 16, ctx.stream.handle)
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_own_operation_is_ordered(stepped, writes):
+    """Behind earlier work on another stream, and later work there behind it."""
+    first, second = (stepped.create_stream() for _ in range(2))
+    made = ca.zip(ca.zeros(4, "int32"), ca.zeros(4, "int32")).start(ca.SingleStream(first))
+    stepped.driver.advance_all()
+    tensor, out = made.result()
+    ca.fill(tensor, 1).start(ca.SingleStream(first))
+    Uses(tensor, None if writes else out).start(ca.SingleStream(second))
+    ca.fill(tensor, 2).start(ca.SingleStream(first))
+    while stepped.driver.advance(second.handle):
+        pass
+    assert stepped.driver.is_blocked(second.handle)
+    while stepped.driver.advance(first.handle):
+        pass
+    assert stepped.driver.is_blocked(first.handle)
+    stepped.driver.advance_all()
+    view = stepped.driver.memory.view
+    assert view(tensor._address, 16).view("i4").tolist() == [2] * 4
+    if not writes:
+        assert view(out._address, 16).view("i4").tolist() == [1] * 4
