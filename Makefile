@@ -23,7 +23,7 @@ WORKERS ?= 2
 PYTEST := $(TEST_PYTHON) -m pytest -q
 # What runs while the host device looks for races: all of it, and what CI has time for.
 CHECKED := tests/cuda_async tests/tilekern/kernels tests/tilekern/arrays tests/tilekern/language tests/tilekern/jit \
-  tests/tilekern/interpreter tests/cases tests/examples
+  tests/cases tests/examples
 CHECKED_IN_CI := tests/tilekern/kernels/test_kernels_rows.py tests/tilekern/kernels/test_kernels_normalise.py \
   tests/tilekern/kernels/test_kernels_matmul.py tests/cuda_async/graph/test_random_graphs.py \
   tests/cuda_async/ops/test_random_operations.py

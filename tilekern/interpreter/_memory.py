@@ -89,7 +89,7 @@ class TensorWindow:
     def touch(
         self,
         frame: Frame,
-        op: Op,
+        op: LoadOp | StoreOp | AtomicReduceOp,
         row: int,
         rows: int,
         starts: Sequence[int],
@@ -104,7 +104,11 @@ class TensorWindow:
             s * n for s, n in zip(strides, starts, strict=True)
         )
         blocks = numbers if rows == 1 else numbers[row : row + 1]
-        frame.machine.watch.touch_box(op, blocks, address, counts, strides, itemsize, access)
+        strong = getattr(op, "ordering", "weak") != "weak"
+        watch = frame.machine.watch
+        watch.touch_box(op, blocks, address, counts, strides, itemsize, access, is_strong=strong)
+        if strong:
+            watch.synchronize(blocks, acquires=op.acquires, releases=op.releases)
 
     def touch_picked(
         self, frame: Frame, op: Op, row: int, rows: int, there: Sequence[slice | Array], access: str

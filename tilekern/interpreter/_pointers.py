@@ -58,7 +58,8 @@ def touch_pointers(
     picked = np.broadcast_to(chosen, shape)
     touched = np.broadcast_to(addresses, shape)[picked]
     if touched.size:
-        watch.touch_elements(op, np.broadcast_to(blocks, shape)[picked], touched, itemsize, access)
+        who, strong = np.broadcast_to(blocks, shape)[picked], op.ordering != "weak"
+        watch.touch_elements(op, who, touched, itemsize, access, is_strong=strong)
     watch.synchronize(numbers, acquires=op.acquires, releases=op.releases)
 
 

@@ -43,6 +43,8 @@ _GUESSED = frozenset((("read", "compare and swap"), ("compare and swap", "read")
 _MOST_READERS = 8
 """Reads that nothing orders, remembered of one cell."""
 _MOST_FREED = 4096
+_MOST_FREED_BYTES = 1 << 30
+"""Size of an allocation up to which all of its cells are looked at: beyond, most was never touched."""
 _FORGET_EVERY = 1 << 16
 """Accesses after which those are forgotten that no shadow has any more."""
 _MOST_REPORTS = 1000
@@ -232,7 +234,7 @@ class Checker:
             work = self.work()
             shadow = block.shadow
             if shadow is not None:
-                cells = shadow.everything()
+                cells = shadow.everything() if shadow.size_bytes <= _MOST_FREED_BYTES else None
                 if cells is not None:
                     place = "the memory is freed"
                     self._compare_all(work, shadow, cells, cells.get(shadow.write), 0, place, "free")
@@ -496,6 +498,8 @@ class Checker:
         """Lock held. Let go what accesses are of that no shadow remembers; their numbers are not used again."""
         used: set[int] = set()
         for shadow in list(self._shadows):
+            if shadow.size_bytes > _MOST_FREED_BYTES:
+                return self._forget_later()
             used.update(distinct(shadow.write), distinct(shadow.read))
         for number in list(used):
             used.update(self._members(number))
@@ -511,6 +515,9 @@ class Checker:
             self._accesses[number] = nothing
         self._kept, self._kept_from = kept, len(self._accesses)
         self._sets = {members: n for members, n in self._sets.items() if n in used}
+        self._forget_at = len(self._accesses) + _FORGET_EVERY
+
+    def _forget_later(self) -> None:
         self._forget_at = len(self._accesses) + _FORGET_EVERY
 
     def _own(self, work: Work, numbers: NDArray[np.uint32]) -> NDArray[np.bool_]:

@@ -291,8 +291,10 @@ class TileWatch:
         strides_bytes: Sequence[int],
         item: int,
         access: str,
+        *,
+        is_strong: bool = False,
     ) -> None:
-        """These blocks access a strided array, all of them the same."""
+        """These blocks access a strided array, all of them the same; strong accesses are like atomics."""
         block = self.memory.block_of(address)
         if block is None:
             return
@@ -306,12 +308,19 @@ class TileWatch:
                 access,
                 who=who,
                 place=place,
-                is_atomic=access not in ("read", "write"),
+                is_atomic=is_strong or access not in ("read", "write"),
                 work=self.work,
             )
 
     def touch_elements(
-        self, place: Place, blocks: NDArray[Any], addresses: NDArray[np.int64], item: int, access: str
+        self,
+        place: Place,
+        blocks: NDArray[Any],
+        addresses: NDArray[np.int64],
+        item: int,
+        access: str,
+        *,
+        is_strong: bool = False,
     ) -> None:
         """A block accesses elements at addresses: `blocks` has one number for each, or one for all."""
         flat = addresses.reshape(-1)
@@ -331,7 +340,7 @@ class TileWatch:
                 who[mine],
                 place,
                 self.work,
-                is_atomic=access not in ("read", "write"),
+                is_atomic=is_strong or access not in ("read", "write"),
             )
             left = left[~inside]
 
@@ -346,7 +355,9 @@ class TileWatch:
             self.order.release(blocks, time)
 
     def _stand_ins(self, blocks: NDArray[Any], access: str) -> list[int]:
-        """Who stands for several blocks that do the same: two, for a write."""
+        """Who stands for several blocks that do the same: two of them where it matters who they are."""
         if len(blocks) == 1:
             return [int(blocks[0])]
-        return [SEVERAL_BLOCKS] if access == "read" else [int(blocks[0]), int(blocks[1])]
+        if access == "read" and self.order.has_no_order:
+            return [SEVERAL_BLOCKS]
+        return [int(blocks[0]), int(blocks[-1])]
