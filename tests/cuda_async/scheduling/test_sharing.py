@@ -471,7 +471,9 @@ def test_views_and_refusals_of_the_array_interface(lab):
     ):
         with pytest.raises(error, match=message):
             ca.from_cuda_array_interface(Theirs(memory, **changes), device=lab.device)
-    with pytest.raises(TypeError, match="expected an object with __cuda_array_interface__, a dict, got ndarray"):
+    with pytest.raises(
+        TypeError, match="expected an object with __cuda_array_interface__, a dict, got ndarray"
+    ):
         ca.from_cuda_array_interface(np.zeros(3), device=lab.device)
     with pytest.raises(ca.ContextError, match=r"host:0 is simulated"):
         ca.from_cuda_array_interface(Theirs(memory), device="host:0")
