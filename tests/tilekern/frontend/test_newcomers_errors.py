@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import functools
 import linecache
+import sys
 import math
 import os
 import random
@@ -657,7 +658,11 @@ def asks_for_sigmoid(out, x):
     tk.sigmoid(out.load())  # error
 
 
-@told("takes no format; give its parts one by one", "{x.shape:>5}")
+# before 3.12, what stands in an f-string has no place of its own
+@told(
+    "takes no format; give its parts one by one",
+    "{x.shape:>5}" if sys.version_info >= (3, 12) else 'f"{x.shape:>5}"',
+)
 def formats_a_tuple(out, x):
     print(f"{x.shape:>5}")  # error
 
