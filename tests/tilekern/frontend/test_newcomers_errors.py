@@ -8,10 +8,10 @@ import dataclasses
 import enum
 import functools
 import linecache
-import sys
 import math
 import os
 import random
+import sys
 import time
 
 import numpy as np
