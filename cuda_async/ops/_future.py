@@ -232,9 +232,8 @@ class DeviceFuture(Generic[T]):
         if running_library() == "trio":
             await checkpoint()
         turn = current_turn()
-        if (
-            turn.spent_s > MAX_ENQUEUEING_S
-        ):  # a task that only waits for what is done already would never suspend
+        if turn.spent_s > MAX_ENQUEUEING_S:
+            # A task that only waits for what is done already would never suspend.
             await turn.give_way()
         if self._state is State.ENQUEUEING:
             await wait_for_callback(self._begin, _enqueueing)

@@ -117,9 +117,8 @@ class _Watchdog:
                 wait.next_report_s *= 2
                 try:
                     self.report(wait.snapshot())
-                except (
-                    Exception
-                ) as error:  # it is somebody's function; the others are to be heard of all the same
+                except Exception as error:
+                    # It is somebody's function; the others are to be heard of all the same.
                     print(f"cuda_async: the watchdog's report failed: {error!r}", file=sys.stderr)
 
     def _until_next_s(self) -> float:

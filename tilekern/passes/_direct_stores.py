@@ -1,4 +1,4 @@
-"""Keeping stores that something in the kernel comes after away from the tensor memory accelerator.
+"""Keeping stores away from the tensor memory accelerator that it would get wrong.
 
 Theory. The accelerator writes a tile behind the kernel's back. The assembler waits until it has read the tile (it
 must, to use its shared memory again), not until it has written it: in what tileiras 13.5 makes of a store and a load
@@ -50,7 +50,7 @@ __all__ = ["DirectStores"]
 
 @dataclass(frozen=True)
 class DirectStores(Pass):
-    """Forbid the tensor memory accelerator to stores and reductions that another access comes after."""
+    """Forbid the tensor memory accelerator to stores and reductions that another access comes after, or of parts."""
 
     name = "direct-stores"
 
@@ -67,15 +67,14 @@ class _Direct:
         changed = False
         ops: list[Op] = []
         for op in block.ops:
-            if (
-                isinstance(op, StoreOp | StoreSparseOp)
-                and op.allow_tma is not False
-                and self._flow.behind(op.result_token)
+            if isinstance(op, StoreOp | StoreSparseOp | AtomicReduceOp) and (
+                self._flow.behind(op.result_token) or self._is_part(op.tile)
             ):
-                op.allow_tma = False
-                changed = True
-            elif isinstance(op, AtomicReduceOp) and self._flow.behind(op.result_token):
-                changed |= self._without_alignment(op, ops)
+                if isinstance(op, AtomicReduceOp):
+                    changed |= self._without_alignment(op, ops)
+                elif op.allow_tma is not False:
+                    op.allow_tma = False
+                    changed = True
             for region in op.regions:
                 changed |= self.block(region)
             ops.append(op)

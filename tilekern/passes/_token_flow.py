@@ -60,10 +60,7 @@ class TokenFlow:
         if isinstance(user, JoinTokensOp):
             return [user.result]
         if isinstance(user, ForOp | LoopOp):
-            counters = len(user.body.arguments) - len(user.initial)
-            places = [i for i, value in enumerate(user.initial) if value is token]
-            found = [user.body.arguments[counters + i] for i in places]
-            return found + ([user.final[i] for i in places] if isinstance(user, ForOp) else [])
+            return self._next_turn(user, [i for i, value in enumerate(user.initial) if value is token])
         around = self._inside.get(user)
         if around is None:
             return []
@@ -73,6 +70,10 @@ class TokenFlow:
         assert isinstance(around, ForOp | LoopOp)
         if isinstance(user, BreakOp):
             return [around.final[i] for i in places]
-        counters = len(around.body.arguments) - len(around.initial)
-        found = [around.body.arguments[counters + i] for i in places]
-        return found + ([around.final[i] for i in places] if isinstance(around, ForOp) else [])
+        return self._next_turn(around, places)
+
+    def _next_turn(self, loop: ForOp | LoopOp, places: list[int]) -> list[Value]:
+        """What a loop makes of the values that it is begun, or goes on, with at these places."""
+        counters = len(loop.body.arguments) - len(loop.initial)
+        found = [loop.body.arguments[counters + i] for i in places]
+        return found + ([loop.final[i] for i in places] if isinstance(loop, ForOp) else [])
