@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -119,7 +119,10 @@ class _Watchdog:
                     self.report(wait.snapshot())
                 except Exception as error:
                     # It is somebody's function; the others are to be heard of all the same.
-                    print(f"cuda_async: the watchdog's report failed: {error!r}", file=sys.stderr)
+                    with suppress(
+                        OSError, ValueError
+                    ):  # standard error is closed: nobody is there to be told
+                        print(f"cuda_async: the watchdog's report failed: {error!r}", file=sys.stderr)
 
     def _until_next_s(self) -> float:
         """Not longer than until a wait that begins now is due, so that it need not wake the thread."""

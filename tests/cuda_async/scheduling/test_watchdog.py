@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import threading
@@ -124,6 +125,28 @@ def test_report_that_fails_is_not_the_last(stepped, capfd):
     stepped.driver.advance_all()
     thread.join(10)
     assert "report failed: RuntimeError('mine')" in capfd.readouterr().err
+
+
+def test_goes_on_when_standard_error_is_closed(stepped, monkeypatch):
+    """The report fails, and so does saying so; the watchdog looks on."""
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    seen = threading.Semaphore(0)
+
+    def report(wait):
+        seen.release()
+        raise RuntimeError("mine")
+
+    ca.set_watchdog(1e-3, report)
+    future = ca.zeros(4).start()
+    thread = threading.Thread(target=future.sync)
+    thread.start()
+    assert all(seen.acquire(timeout=10) for _ in range(3))
+    ca.set_watchdog(None)
+    stepped.driver.advance_all()
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 def test_environment_variable():
