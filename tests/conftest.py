@@ -37,6 +37,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write golden files anew; review the difference"
     )
+    parser.addoption(
+        "--assembled",
+        action="store_true",
+        help="tile kernels on the host device: run the PTX that the assembler makes, not the interpreter",
+    )
 
 
 @pytest.fixture(scope="session")

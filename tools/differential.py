@@ -4,6 +4,7 @@
     python tools/differential.py --count 2000 --orders               # and in other orders that a GPU might take
     python tools/differential.py --count 2000 --device cuda:0        # and the compiled kernels against both
     python tools/differential.py --count 200 --assemble sm_120       # each is assembled, nothing is launched
+    python tools/differential.py --count 200 --assembled             # the assembler's PTX, on the simulated device
     python tools/differential.py --seed 1234 --device cuda:0         # one program again, with its source
 
 A mismatch is shown with the statements that the wrong output depends on. Ends with exit code 1 where there was one.
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(Path(__file__).parent))
 
 import random_kernels
+from assembled_code import assembled_code
 from random_kernels import Drawn
 from random_kernels.geometry import Geometry, View
 from random_kernels.orders import another_order
@@ -143,7 +145,12 @@ def assemble_for(kernel: Any, drawn: Drawn, arch: str) -> None:
 
 
 def check(
-    seed: int, device: str | None, assemble: str | None, folder: Path, orders: bool = False
+    seed: int,
+    device: str | None,
+    assemble: str | None,
+    folder: Path,
+    orders: bool = False,
+    assembled: bool = False,
 ) -> list[str]:
     """What is wrong with the program of a seed."""
     drawn = draw(seed)
@@ -159,6 +166,9 @@ def check(
                 with another_order(order):
                     side = "host:0, the latest first" if order is None else "host:0, in any order"
                     sides[side] = run(load_kernel(drawn, folder), drawn, "host:0")
+        if assembled:
+            with assembled_code():
+                sides["host:0, assembled"] = run(load_kernel(drawn, folder), drawn, "host:0")
         if device is not None:
             sides[device] = run(kernel, drawn, device)
     except (CompilerCrashedError, CompilerFailedError) as error:
@@ -203,18 +213,20 @@ class Findings:
         self.gave_up += sum(problem.startswith(GAVE_UP) for problem in problems)
 
 
-def serve(connection: Connection, device: str | None, assemble: str | None, orders: bool) -> None:
+def serve(
+    connection: Connection, device: str | None, assemble: str | None, orders: bool, assembled: bool
+) -> None:
     """Check the programs whose seeds come in, until None does."""
     warnings.simplefilter("error")
     with tempfile.TemporaryDirectory() as folder:
         while (seed := connection.recv()) is not None:
-            connection.send(check(seed, device, assemble, Path(folder), orders))
+            connection.send(check(seed, device, assemble, Path(folder), orders, assembled))
 
 
 class Worker:
     """A process that checks one program at a time: one that hangs, or ends its process, costs no other."""
 
-    def __init__(self, arguments: tuple[str | None, str | None, bool]) -> None:
+    def __init__(self, arguments: tuple[str | None, str | None, bool, bool]) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, other = context.Pipe()
         self.process = context.Process(target=serve, args=(other, *arguments), daemon=True)
@@ -238,13 +250,13 @@ def check_all(seeds: list[int], options: argparse.Namespace) -> Findings:
     found = Findings()
     until = time.time() + options.time_limit
     waiting = seeds[::-1]
-    arguments = options.device, options.assemble, options.orders
+    arguments = options.device, options.assemble, options.orders, options.assembled
     if options.workers == 1:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("error")
             while waiting and time.time() < until and len(found.problems) < options.most_problems:
                 seed = waiting.pop()
-                found.add(seed, check(seed, options.device, options.assemble, Path(folder), options.orders))
+                found.add(seed, check(seed, *arguments[:2], Path(folder), *arguments[2:]))
         return found
     workers = [Worker(arguments) for _ in range(min(options.workers, len(seeds)))]
     while True:
@@ -285,6 +297,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="only this program, and show it")
     parser.add_argument("--device", help="cuda:0: run the compiled kernels too")
     parser.add_argument("--assemble", metavar="ARCH", help="only assemble them for an architecture")
+    parser.add_argument(
+        "--assembled", action="store_true", help="run the assembler's PTX too, on the simulated device"
+    )
     parser.add_argument("--orders", action="store_true", help="also in other orders that the tokens allow")
     parser.add_argument("--most-problems", type=int, default=20, help="stop after so many")
     parser.add_argument("--workers", type=int, default=1, help="processes")

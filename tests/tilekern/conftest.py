@@ -1,6 +1,6 @@
 """What the tests of tilekern share: running kernels on NumPy arrays, and checking bytecode.
 
-The folder of IR samples is made an import path: folders of tests are none in the import mode they run in.
+The folders of IR samples and of tools are made import paths: folders of tests are none in the import mode they run in.
 """
 
 import hashlib
@@ -14,6 +14,19 @@ import cuda_async as ca
 from tilekern import tileir
 
 sys.path.insert(0, str(Path(__file__).parent / "ir"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interpreted_or_assembled(request):
+    """With `--assembled`, what the host device runs comes from the assembler."""
+    if request.config.getoption("--assembled"):
+        from assembled_code import assembled_code
+
+        with assembled_code():
+            yield
+    else:
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,4 @@
-"""Reductions and scans with a function of the user's.
+"""Reductions with a function of the user's, and how such a function is lowered.
 
 Tile IR hands the body (element, accumulator) for each source, one pair after the other; the IR all that is
 there already, then all that comes to it.
@@ -6,28 +6,20 @@ there already, then all that comes to it.
 
 from __future__ import annotations
 
-from ..ir import CombineOp, ReduceWithOp, ScanWithOp
+from ..ir import CombineOp, ReduceWithOp
 from ..tileir import Body
 from ._elementwise import dtype_of_value
 from ._lowerer import Lowerer, lowers
-from ._reduce import scanned
 
-__all__: list[str] = []
+__all__ = ["combine", "identities_of"]
 
 
 @lowers(ReduceWithOp)
 def _reduce(b: Lowerer, op: ReduceWithOp) -> None:
-    _combine(b, op, b.fn.reduce(b.all(op.sources), op.axis, _identities(op)))
+    combine(b, op, b.fn.reduce(b.all(op.sources), op.axis, identities_of(op)))
 
 
-@lowers(ScanWithOp)
-def _scan(b: Lowerer, op: ScanWithOp) -> None:
-    _combine(b, op, b.fn.scan(b.all(op.sources), op.axis, _identities(op), reverse=op.reverse))
-    for value in op.combined:
-        b[value] = scanned(b, b[value], op.axis)
-
-
-def _identities(op: CombineOp) -> list[bool | int | float]:
+def identities_of(op: CombineOp) -> list[bool | int | float]:
     """As the bits of signless integers."""
     found: list[bool | int | float] = []
     for number, source in zip(op.identities, op.sources, strict=True):
@@ -37,7 +29,7 @@ def _identities(op: CombineOp) -> list[bool | int | float]:
     return found
 
 
-def _combine(b: Lowerer, op: CombineOp, body: Body) -> None:
+def combine(b: Lowerer, op: CombineOp, body: Body) -> None:
     with body:
         # The arguments come in pairs (element, accumulator), of which the first stands before the second.
         b.set_all(op.body.arguments, (*body.arguments[::2], *body.arguments[1::2]))

@@ -1,4 +1,4 @@
-"""Reductions, scans and matrix products."""
+"""Reductions and matrix products."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from ..tileir import Value as TileValue
 from ._elementwise import ROUNDINGS, dtype_of_value
 from ._lowerer import Lowerer, lowers, signedness
 
-__all__ = ["scanned"]
-
-_MOST_THREADS = 512
-"""Threads of a block at most."""
+__all__ = ["combined", "identity"]
 
 
-def _identity(kind: str, dtype: DType) -> int | float:
+def identity(kind: str, dtype: DType) -> int | float:
     """What changes nothing when it is combined: of a sum of floats that is -0.0."""
     if kind in ("sum", "prod"):
         if dtype.is_float:
@@ -28,7 +25,7 @@ def _identity(kind: str, dtype: DType) -> int | float:
     return dtype.lowest if kind == "max" else dtype.highest
 
 
-def _combine(
+def combined(
     b: Lowerer, op: ReduceOp | ScanOp, dtype: DType, element: TileValue, acc: TileValue
 ) -> TileValue:
     kind, rounding, flush = op.kind, ROUNDINGS[op.rounding], op.flush_to_zero
@@ -47,36 +44,10 @@ def _combine(
 @lowers(ReduceOp)
 def _reduce(b: Lowerer, op: ReduceOp) -> None:
     dtype = dtype_of_value(op.source)
-    with b.fn.reduce([b[op.source]], op.axis, [_identity(op.kind, dtype)]) as body:
+    with b.fn.reduce([b[op.source]], op.axis, [identity(op.kind, dtype)]) as body:
         element, acc = body.arguments
-        b.fn.yield_(_combine(b, op, dtype, element, acc))
+        b.fn.yield_(combined(b, op, dtype, element, acc))
     (b[op.result],) = body.results
-
-
-@lowers(ScanOp)
-def _scan(b: Lowerer, op: ScanOp) -> None:
-    dtype = dtype_of_value(op.source)
-    with b.fn.scan([b[op.source]], op.axis, [_identity(op.kind, dtype)], reverse=op.reverse) as body:
-        element, acc = body.arguments
-        b.fn.yield_(_combine(b, op, dtype, element, acc))
-    (result,) = body.results
-    b[op.result] = scanned(b, result, op.axis)
-
-
-def scanned(b: Lowerer, value: TileValue, axis: int) -> TileValue:
-    """The result of a scan; one of fewer elements than a block has threads, taken apart and put together again.
-
-    For tileiras 13.5, which fails ("failed to compile Tile IR program") where a scan of so short a row is reshaped to
-    several sides. Goes once the short scans of tests/tilekern/lowering/test_short_scans.py assemble without this.
-    """
-    shape = value.tile_type.shape
-    if shape[axis] == 1 or value.tile_type.size >= _MOST_THREADS:
-        return value
-    half = [side // 2 if i == axis else side for i, side in enumerate(shape)]
-    zero, one = (b.fn.constant(types.tile(types.i32), k) for k in (0, 1))
-    places = ([k if i == axis else zero for i in range(len(shape))] for k in (zero, one))
-    first, second = (b.fn.extract(value, place, half) for place in places)
-    return b.fn.cat(first, second, axis)
 
 
 @lowers(ArgReduceOp)
@@ -88,7 +59,7 @@ def _arg_reduce(b: Lowerer, op: ArgReduceOp) -> None:
     position = b.fn.iota(types.tile(types.i32, (shape[op.axis],)))
     position = b.fn.reshape(position, [n if i == op.axis else 1 for i, n in enumerate(shape)])
     position = b.fn.broadcast(position, shape)
-    neutral = _identity(op.kind, dtype)
+    neutral = identity(op.kind, dtype)
     if dtype.is_float and not op.propagate_nan:
         neutral = math.nan  # worse than every number, and than a NaN that has a place
     identities = [neutral, (1 << 31) - 1]

@@ -7,6 +7,7 @@ compiled, `FOR_DEVICE`: the interpreter runs in program order and needs no token
 from ._check_bounds import CheckBounds, CheckedAxis, LaunchCondition, Placement, Rung
 from ._direct_stores import DirectStores
 from ._eliminate import EliminateCommon, EliminateDead
+from ._expand_scans import ExpandScans
 from ._fold_constants import FoldConstants
 from ._fuse_multiply_add import FuseMultiplyAdd
 from ._hoist_invariants import HoistInvariants
@@ -14,6 +15,7 @@ from ._order_memory import OrderMemory
 from ._pass import PRINT_VARIABLE, Pass, run_passes
 from ._pin_loads import PinLoads
 from ._select_branches import SelectBranches
+from ._settle import SettleLoads
 from ._state_ranges import StateRanges
 
 PIPELINE: tuple[Pass, ...] = (
@@ -38,6 +40,9 @@ AFTER_CHECKS: tuple[Pass, ...] = (
 FUSE: tuple[Pass, ...] = (FuseMultiplyAdd(), EliminateDead())
 """In between, where the kernel allows it."""
 
+EXPAND: tuple[Pass, ...] = (ExpandScans(), EliminateCommon(), EliminateDead(), SettleLoads())
+"""What makes of compiled kernels what the assembler can."""
+
 ORDER: tuple[Pass, ...] = (OrderMemory(), DirectStores(), PinLoads())
 """The last of what compiled kernels go through."""
 
@@ -55,12 +60,13 @@ def pipeline(check: CheckBounds, *, fuse: bool, for_device: bool) -> tuple[Pass,
         check,
         *(FUSE if fuse else ()),
         *AFTER_CHECKS,
-        *((StateRanges(check.facts), *ORDER) if for_device else ()),
+        *((*EXPAND, StateRanges(check.facts), *ORDER) if for_device else ()),
     )
 
 
 __all__ = [
     "AFTER_CHECKS",
+    "EXPAND",
     "FUSE",
     "ORDER",
     "PIPELINE",
@@ -70,6 +76,7 @@ __all__ = [
     "DirectStores",
     "EliminateCommon",
     "EliminateDead",
+    "ExpandScans",
     "FoldConstants",
     "FuseMultiplyAdd",
     "HoistInvariants",
@@ -80,6 +87,7 @@ __all__ = [
     "Placement",
     "Rung",
     "SelectBranches",
+    "SettleLoads",
     "StateRanges",
     "pipeline",
     "run_passes",

@@ -224,7 +224,7 @@ class PtxFunction:
             static_shared_bytes=layout.static_bytes,
             local_bytes=sum(v.size_bytes for f in reachable for v in f.variables if v.space == "local"),
             registers=len(function.registers),
-            required_block=_block(required) if required else None,
+            required_block=_block(required) if required and not self._is_tile_kernel else None,
         )
 
     def prepare(self) -> None:
@@ -255,9 +255,20 @@ class PtxFunction:
         """
         self.prepare()
         assert self._program is not None
+        if self._is_tile_kernel and launch.block == (1, 1, 1):
+            launch = replace(launch, block=_block(self._function.limits["reqntid"]))
         self._check(launch)
         size = max((p.offset_bytes + p.size_bytes for p in self._info.parameters), default=0)
         return Launch(self._program, launch, size, self._info.name).run()
+
+    @property
+    def _is_tile_kernel(self) -> bool:
+        """Made from Tile IR: launched with one thread a block, as for a GPU, it gets as many as it was compiled for.
+
+        Source: the PTX that tileiras 13.5 makes, with `.language 7`, which the PTX ISA does not have.
+        """
+        limits = self._function.limits
+        return limits.get("language") == (7,) and "reqntid" in limits
 
     def _check(self, launch: HostLaunch) -> None:
         info = self._info

@@ -47,6 +47,7 @@ _LIMITS_WITH_VALUES = frozenset(
         ".abi_preserve",
         ".abi_preserve_control",
         ".minreg",
+        ".language",
     )
 )
 _LIMITS_WITHOUT_VALUES = frozenset((".noreturn", ".explicitcluster", ".blocksareclusters", ".unified"))
