@@ -350,7 +350,7 @@ class Device:
     def synchronize(self) -> None:
         """Block this thread until everything enqueued on this device is done, and free what was dropped.
 
-        Raises what failed since the last look.
+        What kernels printed has been handed to the C library's standard output then. Raises what failed since the last look.
         """
         first: BaseException | None = None
         streams = [s for s in list(self._streams) if s is not self._reclaim]
@@ -360,6 +360,9 @@ class Device:
                 if submission is not None:
                     submission.block()
                     submission.raise_unreported()
+                    # what kernels printed comes out when a wait ends, not when a look finds the end
+                    if not stream._closed:
+                        self.driver.stream_synchronize(stream.handle)
             except DeviceLostError:
                 raise
             except Exception as error:

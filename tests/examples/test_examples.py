@@ -27,15 +27,24 @@ def test_example_passes(load_example, device, monkeypatch, capsys, name):
     assert capsys.readouterr().out.splitlines()[-1].startswith("PASS")
 
 
-def test_async_pipeline_passes_and_overlaps(load_example, device, monkeypatch, capsys):
+def pipeline_lines(load_example, device, monkeypatch, capsys):
     arguments = ["--device", str(device), "--requests", "32", "--rounds", "200", "--streams", "3"]
     assert run(load_example("async_pipeline").main, monkeypatch, *arguments) == 0
-    lines = capsys.readouterr().out.splitlines()
+    return capsys.readouterr().out.splitlines()
+
+
+def test_async_pipeline_passes(load_example, device, monkeypatch, capsys):
+    lines = pipeline_lines(load_example, device, monkeypatch, capsys)
     assert sum("32/32" in line for line in lines) == 2  # progress of both runs
+    assert lines[-1].startswith("PASS")
+
+
+@pytest.mark.timing  # a GPU that other processes use gives each a turn of its own
+def test_async_pipeline_overlaps(load_example, device, monkeypatch, capsys):
+    lines = pipeline_lines(load_example, device, monkeypatch, capsys)
     one, several = (float(line.split()[-6]) for line in lines if "on the device at once" in line)
     assert one <= 1.0
     assert several > 1.2
-    assert lines[-1].startswith("PASS")
 
 
 @pytest.mark.parametrize(

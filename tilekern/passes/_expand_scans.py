@@ -11,8 +11,8 @@ operations element by element, reductions and repetitions. Any other is made of 
 that are scanned already, eight neighbours at a time, combines the last elements of the runs one after the other, and
 every element of a run with what the runs before it come to.
 
-A function of the user's is applied to whole tiles then. One with a loop or a branch cannot be: its scan stays one, of a
-tile that is made a vector or a matrix, scanned along its last side, and settled before and after (`_settle.py`).
+A function of the user's is applied to whole tiles then. One with a branch that stays one (`_select_branches.py`) cannot
+be: its scan stays one, of a matrix, along its last side, settled before and after (`_settle.py`).
 
 Goes once tests/tilekern/lowering/test_scans.py passes without.
 """

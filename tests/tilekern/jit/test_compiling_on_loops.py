@@ -38,6 +38,9 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch):
+    monkeypatch.setenv(
+        "TILEKERN_CACHE_DIR", "off"
+    )  # else a second run of the tests has no need of a front end
     gate = Gate(monkeypatch)
     yield gate
     gate.opened.set()

@@ -95,14 +95,21 @@ def test_parts_of_small_ones(run, shape, dtype):
 
 
 @pytest.mark.parametrize("shape", [(8,), (4, 4), (2, 16, 32)], ids=str)
-def test_with_a_function_of_two(run, shape):
+@pytest.mark.parametrize("branches", [False, True], ids=["applied-to-tiles", "stays"])
+def test_with_a_function_of_two(run, shape, branches):
     """y = a * y + b, from one element to the next, as pairs that are combined."""
 
     @tk.kernel
-    def kernel(out, a, b, tile: tk.Constant[tuple], axis: tk.Constant[int]):
+    def kernel(out, a, b, tile: tk.Constant[tuple], axis: tk.Constant[int], branches: tk.Constant[bool]):
         place = (0,) * a.ndim
         pairs = tk.load(a, place, tile), tk.load(b, place, tile)
-        total = tk.scan(pairs, axis, lambda s, h, u, k: (s * u, h * u + k), (1, 0))
+
+        def then(s, h, u, k):
+            if branches and u != 0:
+                return s * u, h * u + k + 0 // u
+            return s * u, h * u + k
+
+        total = tk.scan(pairs, axis, then, (1, 0))
         out.store(total[1].reshape(out.shape))
 
     a, b = numbers(shape, "i4"), numbers(shape, "i4")
@@ -111,7 +118,7 @@ def test_with_a_function_of_two(run, shape):
         for i in range(shape[axis]):
             y = np.take(a, i, axis) * y + np.take(b, i, axis)
             expected.append(y)
-        found = run(kernel, ((a.size,), "i4", (a.size,)), a, b, shape, axis)
+        found = run(kernel, ((a.size,), "i4", (a.size,)), a, b, shape, axis, branches)
         np.testing.assert_array_equal(found.reshape(shape), np.stack(expected, axis))
 
 

@@ -23,6 +23,7 @@ PASSES = {
         ),
         *(passes.EliminateDead(), passes.OrderMemory(), passes.DirectStores(), passes.PinLoads()),
         *(passes.CheckBounds(), passes.FuseMultiplyAdd(), passes.StateRanges()),
+        passes.SettleLoads(),
     )
 }
 
@@ -59,7 +60,7 @@ def test_pass_gives_the_golden_text(name, title, before, after, update_golden):
 
 @pytest.mark.parametrize(("name", "title", "before", "after"), ALL)
 def test_pass_has_nothing_left_to_do(name, title, before, after):
-    if name in ("order-memory", "check-bounds", "pin-loads"):
+    if name in ("order-memory", "check-bounds", "pin-loads", "settle-loads"):
         pytest.skip("it runs once: it would do once more what it did already")
     function = ir.parse(before)
     while PASSES[name].run(function):

@@ -198,6 +198,27 @@ def test_launches_are_checked(ptx_device):
         ptx_device.run(functions["small"], 3, 32, cluster=(2, 1, 1))
 
 
+def test_tile_kernels_are_launched_as_for_a_gpu(ptx_device):
+    """With blocks of one thread; they get those that they were compiled for."""
+    functions = ptx_device.load(
+        HEADER
+        + """.entry tiles(.param .u64 p) .reqntid 64 .minnctapersm 1 .language 7 {
+            .reg .b64 %a;
+            .reg .b32 %n;
+            ld.param.b64 %a, [p];
+            mov.u32 %n, 1;
+            atom.global.add.u32 %n, [%a], %n;
+            ret;
+        }
+        .entry plain() .reqntid 64 { ret; }"""
+    ).functions
+    count = ptx_device.zeros(1, "u4")
+    ptx_device.run(functions["tiles"], 3, 1, count)
+    assert ptx_device.get(count, 1, "u4").tolist() == [3 * 64]
+    with pytest.raises(LaunchError, match="requires"):
+        ptx_device.run(functions["plain"], 1, 1)
+
+
 def test_failed_launch_leaves_no_numpy_state(ptx_device):
     functions = ptx_device.cuda("""
         extern "C" __global__ void f(float* x, int* null) { x[threadIdx.x] /= 0.0f; *null = 1; }""")
