@@ -350,7 +350,7 @@ class Device:
     def synchronize(self) -> None:
         """Block this thread until everything enqueued on this device is done, and free what was dropped.
 
-        What kernels printed has been handed to the C library's standard output then. Raises what failed since the last look.
+        What kernels printed is on the standard output then. Raises what failed since the last look.
         """
         first: BaseException | None = None
         streams = [s for s in list(self._streams) if s is not self._reclaim]
