@@ -5,7 +5,7 @@ compiled, `FOR_DEVICE`: the interpreter runs in program order and needs no token
 """
 
 from ._check_bounds import CheckBounds, CheckedAxis, LaunchCondition, Placement, Rung
-from ._direct_stores import DirectStores
+from ._direct_accesses import DirectAccesses
 from ._eliminate import EliminateCommon, EliminateDead
 from ._expand_scans import ExpandScans
 from ._fold_constants import FoldConstants
@@ -43,7 +43,7 @@ FUSE: tuple[Pass, ...] = (FuseMultiplyAdd(), EliminateDead())
 EXPAND: tuple[Pass, ...] = (ExpandScans(), EliminateCommon(), EliminateDead(), SettleLoads())
 """What makes of compiled kernels what the assembler can."""
 
-ORDER: tuple[Pass, ...] = (OrderMemory(), DirectStores(), PinLoads())
+ORDER: tuple[Pass, ...] = (OrderMemory(), DirectAccesses(), PinLoads())
 """The last of what compiled kernels go through."""
 
 
@@ -73,7 +73,7 @@ __all__ = [
     "PRINT_VARIABLE",
     "CheckBounds",
     "CheckedAxis",
-    "DirectStores",
+    "DirectAccesses",
     "EliminateCommon",
     "EliminateDead",
     "ExpandScans",

@@ -2,7 +2,8 @@
 
 Matches: integer and bool arithmetic of two constants; comparisons and casts of constants; reshapes and
 broadcasts of a constant that is one value everywhere; select on a constant; operations that give back one
-of their operands (x + 0, x * 1, x // 1, reshape to the same shape, a reshape of a reshape).
+of their operands (x + 0, x * 1, x // 1, reshape to the same shape, a reshape of a reshape); accesses through pointers
+whose mask is nowhere set, before there are tokens (NVIDIA's assembler drops the order that goes through such a one).
 Refuses: float arithmetic (it is left to where it runs), constants that hold many values, integer division by
 zero, and x + 0.0, which is not x where x is -0.0.
 """
@@ -18,6 +19,8 @@ from ..dtypes import DType, bool_
 from ..ir import (
     AddOp,
     AndOp,
+    AtomicCasOp,
+    AtomicOp,
     BinaryOp,
     Block,
     BroadcastOp,
@@ -27,6 +30,7 @@ from ..ir import (
     DivOp,
     FloorDivOp,
     Function,
+    LoadPointersOp,
     MaxOp,
     MinOp,
     ModOp,
@@ -38,10 +42,13 @@ from ..ir import (
     ReshapeOp,
     RoundedBinaryOp,
     SelectOp,
+    StorePointersOp,
     SubOp,
     TileType,
+    TokenType,
     Value,
     XorOp,
+    walk,
 )
 from ._pass import Pass
 
@@ -57,11 +64,15 @@ class FoldConstants(Pass):
     name = "fold-constants"
 
     def run(self, function: Function) -> bool:
-        return _Folder().block(function.body)
+        has_tokens = any(
+            isinstance(value.type, TokenType) for op in walk(function.body) for value in op.operands
+        )
+        return _Folder(has_tokens).block(function.body)
 
 
 class _Folder:
-    def __init__(self) -> None:
+    def __init__(self, has_tokens: bool) -> None:
+        self._has_tokens = has_tokens
         self._replaced: dict[Value, Value] = {}
         self._makers: dict[Value, Op] = {}
         self._changed = False
@@ -72,6 +83,9 @@ class _Folder:
             op.replace_operands(self._replaced)
             for region in op.regions:
                 self.block(region)
+            if isinstance(op, StorePointersOp) and self._is_masked(op):
+                self._changed = True
+                continue
             new = self._fold(op)
             if isinstance(new, Value):
                 self._replaced[op.results[0]] = new
@@ -95,8 +109,19 @@ class _Folder:
             return maker.value
         return None
 
+    def _is_masked(self, op: LoadPointersOp | StorePointersOp | AtomicOp | AtomicCasOp) -> bool:
+        """Whether an access is none, and orders nothing else."""
+        mask = None if self._has_tokens or op.mask is None else self._known(op.mask)
+        return mask is False and op.ordering in ("weak", "relaxed")
+
     def _fold(self, op: Op) -> Op | Value | None:
         """A constant or a value in place of `op`; None to keep it."""
+        if isinstance(op, LoadPointersOp):
+            return op.padding if self._is_masked(op) else None
+        if isinstance(op, AtomicOp):
+            return op.tile if self._is_masked(op) else None  # what it gives has no meaning
+        if isinstance(op, AtomicCasOp):
+            return op.expected if self._is_masked(op) else None
         if isinstance(op, BinaryOp):
             return self._binary(op)
         if isinstance(op, CompareOp):

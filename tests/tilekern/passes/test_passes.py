@@ -21,7 +21,7 @@ PASSES = {
             passes.EliminateCommon(),
             passes.HoistInvariants(),
         ),
-        *(passes.EliminateDead(), passes.OrderMemory(), passes.DirectStores(), passes.PinLoads()),
+        *(passes.EliminateDead(), passes.OrderMemory(), passes.DirectAccesses(), passes.PinLoads()),
         *(passes.CheckBounds(), passes.FuseMultiplyAdd(), passes.StateRanges()),
         passes.SettleLoads(),
     )

@@ -1,4 +1,4 @@
-"""Keeping stores away from the tensor memory accelerator that it would get wrong.
+"""Keeping accesses away from the tensor memory accelerator that it would get wrong.
 
 Theory. The accelerator writes a tile behind the kernel's back. The assembler waits until it has read the tile (it
 must, to use its shared memory again), not until it has written it: in what tileiras 13.5 makes of a store and a load
@@ -11,9 +11,14 @@ they yield. The others write directly, which a barrier orders. Reductions into m
 IR has no hint for them: they get a view whose base nobody knows to be aligned, since a number was added that is always
 0, but not by what the assembler knows. That the accelerator cannot serve.
 
-So do stores of a part of a tile, whatever comes after them: from where a loaded tile lies in shared memory, the
-accelerator is told to take the part, at an address that is not aligned as it needs (seen on an H200 as a misaligned
-address; and the place was of two bytes an element where it had one).
+A load that a write comes before is not left to it either. What threads wrote, the accelerator sees only behind a fence
+between the two ways to memory, which the threads that wrote have to pass (PTX ISA, "Async proxy"); where some warps
+store and others load, tileiras 13.5 has only those that load pass it. Seen on an H200: a tile that was loaded, stored
+with one added, and loaded again, was the old one.
+
+So do stores of a part of a tile write directly, whatever comes after them: from where a loaded tile lies in shared
+memory, the accelerator is told to take the part, at an address that is not aligned as it needs (seen on an H200 as a
+misaligned address; and the place was of two bytes an element where it had one).
 """
 
 from __future__ import annotations
@@ -29,8 +34,11 @@ from ..ir import (
     ConstantOp,
     ExtractOp,
     Function,
+    LoadOp,
+    LoadSparseOp,
     MakeTensorOp,
     MakeViewOp,
+    MemoryOp,
     NumBlocksOp,
     OffsetOp,
     Op,
@@ -45,14 +53,14 @@ from ..ir import (
 from ._pass import Pass
 from ._token_flow import TokenFlow
 
-__all__ = ["DirectStores"]
+__all__ = ["DirectAccesses"]
 
 
 @dataclass(frozen=True)
-class DirectStores(Pass):
-    """Forbid the tensor memory accelerator to stores and reductions that another access comes after, or of parts."""
+class DirectAccesses(Pass):
+    """Forbid the tensor memory accelerator to writes before another access, or of parts, and to loads after writes."""
 
-    name = "direct-stores"
+    name = "direct-accesses"
 
     def run(self, function: Function) -> bool:
         return _Direct(function).block(function.body)
@@ -62,6 +70,13 @@ class _Direct:
     def __init__(self, function: Function) -> None:
         self._flow = TokenFlow(function)
         self._made = {result: op for op in walk(function.body) for result in op.results}
+        self._after_writes: set[MemoryOp] = set()
+        waiting = [op for op in walk(function.body) if isinstance(op, MemoryOp) and op.effect == "write"]
+        while waiting:
+            for behind in self._flow.behind(waiting.pop().result_token):
+                if behind not in self._after_writes:
+                    self._after_writes.add(behind)
+                    waiting.append(behind)
 
     def block(self, block: Block) -> bool:
         changed = False
@@ -75,6 +90,9 @@ class _Direct:
                 elif op.allow_tma is not False:
                     op.allow_tma = False
                     changed = True
+            elif isinstance(op, LoadOp | LoadSparseOp) and op in self._after_writes:
+                changed |= op.allow_tma is not False
+                op.allow_tma = False
             for region in op.regions:
                 changed |= self.block(region)
             ops.append(op)
