@@ -110,9 +110,8 @@ class _Folder:
         return None
 
     def _is_masked(self, op: LoadPointersOp | StorePointersOp | AtomicOp | AtomicCasOp) -> bool:
-        """Whether an access is none, and orders nothing else."""
-        mask = None if self._has_tokens or op.mask is None else self._known(op.mask)
-        return mask is False and op.ordering in ("weak", "relaxed")
+        """Whether an access is none: then it orders nothing either."""
+        return not self._has_tokens and op.mask is not None and self._known(op.mask) is False
 
     def _fold(self, op: Op) -> Op | Value | None:
         """A constant or a value in place of `op`; None to keep it."""
