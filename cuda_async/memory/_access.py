@@ -6,7 +6,7 @@ from ._tensor import Tensor
 
 __all__ = ["Mut", "Read", "mut", "read"]
 
-_new = object.__new__  # a third cheaper than calling a class that has __init__, and there are some per launch
+# The classes have no __init__: a launch makes some of these, and a call of a class without is the cheapest way.
 
 
 class Read:
@@ -14,9 +14,6 @@ class Read:
 
     __slots__ = ("tensor",)
     tensor: Tensor
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
 
     def __repr__(self) -> str:
         return f"read({self.tensor!r})"
@@ -27,9 +24,6 @@ class Mut:
 
     __slots__ = ("tensor",)
     tensor: Tensor
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
 
     def __repr__(self) -> str:
         return f"mut({self.tensor!r})"
@@ -46,7 +40,7 @@ def read(tensor: Tensor) -> Read:
     """Pass `tensor` to a kernel that only reads it; other launches may read it at the same time."""
     if type(tensor) is not Tensor:
         raise _refuse(tensor, "read")
-    wrapped = _new(Read)
+    wrapped = Read()
     wrapped.tensor = tensor
     return wrapped
 
@@ -58,6 +52,6 @@ def mut(tensor: Tensor) -> Mut:
     """
     if type(tensor) is not Tensor:
         raise _refuse(tensor, "mut")
-    wrapped = _new(Mut)
+    wrapped = Mut()
     wrapped.tensor = tensor
     return wrapped

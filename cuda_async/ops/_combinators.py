@@ -92,6 +92,8 @@ def value(x: T) -> DeviceOp[T]:
 class _OnSource(DeviceOp[T]):
     """A composite with one source whose output it handles."""
 
+    __slots__ = ()
+
     _composite = True
     _has_source = True
 
@@ -101,6 +103,8 @@ class _OnSource(DeviceOp[T]):
 
 class Then(_OnSource[U]):
     """`source.then(f)`."""
+
+    __slots__ = ("__weakref__", "_consumed", "_f", "_source")
 
     _f: Callable[[Any], DeviceOp[U]]
 

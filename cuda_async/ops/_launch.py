@@ -160,13 +160,15 @@ def _share_memory(a: Tensor, b: Tensor) -> bool:
 class Launch(DeviceOp[tuple[Any, ...]]):
     """A kernel launch. Made by `Function.launch()` and `BoundLaunch.launch()`; yields its arguments."""
 
+    __slots__ = ("__weakref__", "_args", "_bound_on", "_config", "_consumed", "_function", "_launch")
+
     _reports_unprepared = True
 
     _function: Function
     _config: LaunchConfig | None
     _args: tuple[Any, ...]
     _launch: LaunchFunction
-    _bound_on: Device | None = None
+    _bound_on: Device | None
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("launches are made by Function.launch()")

@@ -448,6 +448,7 @@ class Function:
         else:
             op = _new(Launch)
         op._consumed = False
+        op._bound_on = None
         op._function = self
         op._config = (
             grid if type(grid) is int else as_dimensions(grid, "grid"),

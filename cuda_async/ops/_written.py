@@ -157,10 +157,10 @@ def write_bound_launch(
 
 
 def _under_lock(body: Sequence[str]) -> list[str]:
-    # Not `acquire()` and `try`, which would save 0.1 us: a KeyboardInterrupt may come in between.
+    # Not `acquire()` and `try`: a KeyboardInterrupt may come in between.
     return [
         "stream = ctx.stream",
-        "with device._lock:",
+        "with device._launch_lock:",
         *(f"    {line}" for line in body),
     ]
 

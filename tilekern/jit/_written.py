@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cuda_async import MappedPartition, Mut, Partition, Read, Tensor
+from cuda_async import MappedPartition, Mut, Partition, Read, Tensor, mut, read
 from cuda_async.errors import AliasError, LaunchError
 from cuda_async.ops._launch import check_aliases, launch_step_by_step
 from cuda_async.ops._unprepared import UNPREPARED
@@ -145,9 +145,9 @@ def flat_arguments(slots: Sequence[Slot], args: Sequence[Any]) -> list[Any]:
             continue
         arg = args[slot.argument]
         if isinstance(arg, Tensor):
-            arg = Read(arg)
+            arg = read(arg)
         elif isinstance(arg, Partition | MappedPartition):
-            arg = Mut(arg.tensor)
+            arg = mut(arg.tensor)
         values.append(arg if slot.convert is None else slot.convert(arg))
     return values
 
@@ -176,8 +176,8 @@ def write_run(
     varying = [check for check in checks if check not in fixed]
     run_checks(name, fixed, known, grid)
     names: dict[str, Any] = {
-        "Mut": Mut,
-        "Read": Read,
+        "mut": mut,
+        "read": read,
         "loaded": loaded,
         "config": (grid, (1, 1, 1), 0),
         "launch_early": lambda values, ctx, config: launch_step_by_step(
@@ -194,9 +194,9 @@ def write_run(
             continue
         cls, a = types[slot.argument], f"a{slot.argument}"
         if cls is Tensor:
-            values.append(f"Read({a})")
+            values.append(f"read({a})")
         elif cls is Partition or cls is MappedPartition:
-            values.append(f"Mut({a}.tensor)")
+            values.append(f"mut({a}.tensor)")
         elif slot.convert is None:
             values.append(a)
         else:

@@ -243,6 +243,15 @@ def test_what_locks_guard_is_changed_under_them(guarded, program):
     explore(watched(program), seeds=2)
 
 
+def test_lock_of_launches_is_the_devices(stepped):
+    with stepped._launch_lock:
+        assert stepped._lock.locked()
+    assert not stepped._lock.locked()
+    with pytest.raises(KeyboardInterrupt), stepped._launch_lock:
+        raise KeyboardInterrupt
+    assert not stepped._lock.locked()
+
+
 def test_lost_device_forgets_under_its_lock(guarded, stepped):
     tensor = ca.zeros(4).start()
     stepped.driver.advance_all()
