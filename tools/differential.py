@@ -203,14 +203,14 @@ class Findings:
         self.programs = 0
         self.used: Counter[str] = Counter()
         self.problems: list[str] = []
-        self.gave_up = 0
+        self.gave_up: list[str] = []
 
     def add(self, seed: int, problems: list[str]) -> None:
         """A program was looked at."""
         self.programs += 1
         self.used.update(draw(seed).used)
         self.problems += [problem for problem in problems if not problem.startswith(GAVE_UP)]
-        self.gave_up += sum(problem.startswith(GAVE_UP) for problem in problems)
+        self.gave_up += [problem for problem in problems if problem.startswith(GAVE_UP)]
 
 
 def serve(
@@ -321,7 +321,7 @@ def main() -> int:
     least = min(found.used.values(), default=0)
     print(
         f"{found.programs} programs in {time.time() - began:.0f} s, {len(found.used)} operations, the rarest drawn "
-        f"{least} times, {len(found.problems)} problems, {found.gave_up} not assembled"
+        f"{least} times, {len(found.problems)} problems, {len(found.gave_up)} not assembled"
     )
     if options.out:
         facts = {
