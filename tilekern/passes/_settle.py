@@ -129,16 +129,14 @@ def _settle(tile: Value, result: Value, ops: list[Op]) -> None:
         _settle(numbers, settled_numbers, ops)
         ops.append(BitcastOp(source=settled_numbers, result=result))
         return
-    one, two = (kind.with_shape((*kind.shape, n)) for n in (1, 2))
+    one, two = (kind.with_shape((n, *kind.shape)) for n in (1, 2))
     beside = ReshapeOp(source=tile, result=Value(one))
     twice = BroadcastOp(source=beside.result, result=Value(two))
     element = scalar(kind.number)
     body = Block([Value(element), Value(element)])
     body.ops = [YieldOp(values=(body.arguments[1],))]
     zero = False if kind.number is bool_ else 0.0 if kind.number.is_float else 0
-    reduced = ReduceWithOp(
-        sources=(twice.result,), axis=kind.rank, identities=(zero,), body=body, combined=(result,)
-    )
+    reduced = ReduceWithOp(sources=(twice.result,), axis=0, identities=(zero,), body=body, combined=(result,))
     ops += [beside, twice, reduced]
 
 
