@@ -7,7 +7,6 @@ libraries, `_waiting` suspends tasks,
 
 from ._device import (
     Device,
-    MemoryStatistics,
     all_open_devices,
     call_behind_opening,
     check_policy,
@@ -25,6 +24,7 @@ from ._ordering import order_read, order_uses, order_write
 from ._policies import LeastLoaded, PriorityStreams, SchedulingPolicy, SingleStream, StreamPoolRoundRobin
 from ._reaper import drain
 from ._sharing import adopt, foreign_calls, wait_for_producer
+from ._statistics import MemoryStatistics
 from ._stream import Stream
 from ._submission import Submission
 from ._waiting import checkpoint, running_library, wait_for_callback, wait_for_submission

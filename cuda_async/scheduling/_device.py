@@ -15,7 +15,6 @@ import os
 import threading
 from collections import deque
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -38,6 +37,7 @@ from ._sharing import (
     lend_to_anyone,
     wait_for_borrowers,
 )
+from ._statistics import MemoryStatistics
 from ._submission import CAPTURE_UNSUPPORTED
 from ._watchdog import start_from_environment
 
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Device",
-    "MemoryStatistics",
     "all_open_devices",
     "call_behind_opening",
     "check_policy",
@@ -74,24 +73,6 @@ POLL_BUDGET_S = {"cuda": 1e-3, "host": 0.0}
 polling would hold it up."""
 MAX_POLLERS = 16
 """With more tasks polling at once, each look comes too late to be worth it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryStatistics:
-    """A snapshot, in bytes.
-
-    Attributes:
-        used_bytes: live tensors, by what was asked for. used_high_bytes: the most so far.
-        reserved_bytes: what the pool holds, cached memory included.
-        limit_bytes: the limit that was set, or None.
-        pinned_bytes: page-locked host memory held for staging.
-    """
-
-    used_bytes: int
-    used_high_bytes: int
-    reserved_bytes: int
-    limit_bytes: int | None
-    pinned_bytes: int
 
 
 _registry: dict[str, Device] = {}
