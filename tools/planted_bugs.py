@@ -1,7 +1,8 @@
 """Plants bugs in a copy of tilekern, one at a time, and sees whether tools/differential.py finds each.
 
     python tools/planted_bugs.py                       # bugs of the interpreter, the front end and the passes
-    python tools/planted_bugs.py --device cuda:0       # and bugs of the lowering, which only a GPU shows
+    python tools/planted_bugs.py --assembled           # and bugs of the lowering: what is assembled runs on the host
+    python tools/planted_bugs.py --device cuda:0       # and bugs of the lowering, on a GPU
     python tools/planted_bugs.py --only token          # those whose name has that word
 
 On the host, programs also run in other orders that their tokens allow: so bugs of the token ordering show, and wrong
@@ -206,7 +207,7 @@ IN_THE_PASSES = [
         "start = _two(t, MulOp, place, size)",
     ),
 ]
-ON_A_GPU = [
+IN_THE_LOWERING = [
     Bug(
         "sub is swapped",
         "lowering/_elementwise.py",
@@ -251,10 +252,10 @@ ON_A_GPU = [
         "b.fn.cat(b[op.rhs], b[op.lhs], op.axis)",
     ),
     Bug(
-        "scans forget to turn back",
-        "lowering/_reduce.py",
-        "[_identity(op.kind, dtype)], reverse=op.reverse)",
-        "[_identity(op.kind, dtype)], reverse=False)",
+        "scans in steps take the wrong end of a run where they go back",
+        "passes/_expand_scans.py",
+        "last = 0 if is_reverse else run - 1",
+        "last = run - 1",
     ),
     Bug(
         "of equal elements the last is the best",
@@ -314,14 +315,20 @@ def finds(bug: Bug, source: Path, count: int, how: list[str], workers: int) -> s
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--device", help="cuda:0: plant the bugs that only a GPU shows, too")
+    parser.add_argument("--device", help="cuda:0: plant those of the lowering too, which show there")
+    parser.add_argument(
+        "--assembled",
+        action="store_true",
+        help="plant those of the lowering too: assembled code runs on the host",
+    )
     parser.add_argument("--count", type=int, default=400, help="programs per bug")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--only", default="", help="bugs whose name has this word")
     options = parser.parse_args()
     groups: list[tuple[list[str], list[Bug]]] = [([], ON_THE_HOST), (["--orders"], IN_THE_PASSES)]
-    if options.device:
-        groups.append((["--device", options.device], ON_A_GPU))
+    if options.device or options.assembled:
+        how = ["--device", options.device] if options.device else ["--assembled"]
+        groups.append((how, IN_THE_LOWERING))
     groups = [(how, [bug for bug in bugs if options.only in bug.name]) for how, bugs in groups]
     outcomes = []
     # of one state of the files, whoever edits them meanwhile
