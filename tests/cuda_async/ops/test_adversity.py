@@ -552,11 +552,14 @@ class Interrupted:
                 time.sleep(1e-3)
             os.kill(os.getpid(), signal.SIGINT)
 
+        # a process that was begun in the background ignores the signal
+        self.before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.thread = threading.Thread(target=interrupt)
         self.thread.start()
 
     def __exit__(self, *_):
         self.thread.join()
+        signal.signal(signal.SIGINT, self.before)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
