@@ -504,7 +504,6 @@ class _Fork:
                     home.stream._wait_for(stream, stream._next)
                 elif stream is not home.stream and stream._last is not None:
                     home.stream._wait_for(stream, stream._last.number)
-            home.stream._dirty = True
 
 
 class Scheduled(DeviceOp[T]):
