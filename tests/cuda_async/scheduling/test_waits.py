@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -148,3 +149,67 @@ def test_own_operation_is_ordered(stepped, writes):
     assert view(tensor._address, 16).view("i4").tolist() == [2] * 4
     if not writes:
         assert view(out._address, 16).view("i4").tolist() == [1] * 4
+
+
+class ClosedBetween(ca.DeviceOp):
+    """Another thread closes the number of the stream between the operation's asking and its enqueueing."""
+
+    def __init__(self, tensor, out):
+        super().__init__()
+        self.tensor, self.out = tensor, out
+
+    def execute(self, ctx):
+        source, target = ctx.read(self.tensor), ctx.write(self.out)
+        with ctx.device._lock:
+            ctx.stream._record()
+        ctx.driver.copy_device_to_device_async(target, source, 16, ctx.stream.handle)
+
+
+@pytest.mark.parametrize("of", ["what it reads", "what it writes"])
+def test_own_operation_that_enqueues_late_is_waited_for(stepped, of):
+    first, second = (stepped.create_stream() for _ in range(2))
+    made = ca.zip(ca.zeros(4, "int32"), ca.zeros(4, "int32")).start(ca.SingleStream(first))
+    stepped.driver.advance_all()
+    tensor, out = made.result()
+    future = ClosedBetween(tensor, out).start(ca.SingleStream(second))
+    ca.fill(tensor if of == "what it reads" else out, 2).start(ca.SingleStream(first))
+    assert stepped.driver.advance(second.handle)  # the event of the number that was closed
+    while stepped.driver.advance(first.handle):
+        pass
+    assert stepped.driver.is_blocked(first.handle)
+    assert not future.done
+    stepped.driver.advance_all()
+    assert future.done
+
+
+class Retains(ca.DeviceOp):
+    """Enqueues nothing; keeps something until the device is here."""
+
+    def __init__(self, thing):
+        super().__init__()
+        self.thing = thing
+
+    def execute(self, ctx):
+        ctx.retain(self.thing)
+        self.thing = None
+
+
+def test_what_is_retained_is_released_when_the_device_is_there(stepped):
+    class Thing:
+        pass
+
+    stream = stepped.create_stream()
+    tensor = ca.zeros(4).start(ca.SingleStream(stream))
+    stepped.driver.advance_all()
+    assert tensor.done
+    thing = Thing()
+    released = weakref.ref(thing)
+    op = Retains(thing)
+    del thing
+    future = op.start(ca.SingleStream(stream))
+    del op
+    assert released() is not None
+    stepped.driver.advance_all()
+    assert future.done
+    stepped.collect()
+    assert released() is None
