@@ -1,10 +1,13 @@
 """Every operation on a tensor waits for what another stream does with it, and what comes after waits for it."""
 
+import gc
+
 import numpy as np
 import pytest
 
 import cuda_async as ca
 from cuda_async.driver._inline import set_runner
+from cuda_async.ops import ExecutionContext
 
 N = 8
 
@@ -77,14 +80,20 @@ def run_to_a_stop(driver, policy):
     return driver.is_blocked(handle)
 
 
+def values(device, tensor):
+    return device.driver.memory.view(tensor._address, tensor.nbytes).view("i4").tolist()
+
+
 @pytest.mark.parametrize("name", [*READS, *WRITES])
 def test_waits_for_an_earlier_write(stepped, streams, tensor, name):
     first, second = streams
-    ca.fill(tensor, 1).start(first)
+    upload(tensor).start(first)
     later = {**READS, **WRITES}[name](tensor).start(second)
     assert run_to_a_stop(stepped.driver, second)
     stepped.driver.advance_all()
     later.result()
+    if name == "copy onto itself":  # it reads first, and waits once more before it writes
+        assert values(stepped, tensor) == [0, *range(N - 1)]
 
 
 @pytest.mark.parametrize("name", WRITES)
@@ -124,13 +133,65 @@ def test_who_uses_what_it_makes_waits_for_it(stepped, streams, tensor, name):
     stepped.driver.advance_all()
 
 
-@pytest.mark.parametrize("name", ["to the host", "a strided one to the host"])
-def test_staged_bytes_are_kept(stepped, streams, tensor, name):
-    """What is on its way from or to the host stays until it is there."""
-    first, _ = streams
-    value = np.arange(N, dtype="i4")
-    up = ca.memcpy(tensor, value).then(lambda t: READS[name](t)).start(first)
-    for _ in range(20):
-        stepped.pinned.take(4 * N)
+@pytest.mark.parametrize("name", MAKES)
+def test_who_uses_what_is_made_in_two_numbers_waits_for_it(stepped, streams, tensor, name, monkeypatch):
+    """Another thread closes the number of the stream between the allocation and the writing."""
+    empty = ExecutionContext._empty
+
+    def closed_behind(ctx, *args):
+        made = empty(ctx, *args)
+        with ctx.device._lock:
+            ctx.stream._record()
+        return made
+
+    monkeypatch.setattr(ExecutionContext, "_empty", closed_behind)
+    first, second = streams
+    made = []
+    upload(tensor).start(second)
     stepped.driver.advance_all()
-    np.testing.assert_array_equal(up.result(), value if name == "to the host" else value[::2])
+    MAKES[name](tensor).then(lambda result: made.append(result) or ca.value(None)).start(second)
+    monkeypatch.undo()
+    ca.copy(made[0]).start(first)
+    handle = second.next_stream().handle
+    while stepped.driver.advance(handle):
+        if not run_to_a_stop(stepped.driver, first):
+            break
+    view = stepped.driver.memory.view(made[0]._address, made[0].nbytes)
+    when_it_went_on = view.tobytes()
+    stepped.driver.advance_all()
+    assert view.tobytes() == when_it_went_on
+    assert name == "zeros" or any(when_it_went_on)
+
+
+def others_blocks(device):
+    """Staging memory as another operation would take and fill it."""
+    blocks = [device.pinned.take(4 * N) for _ in range(4)]
+    arrays = [block.array((N,), np.dtype("i4")) for block in blocks]
+    for array in arrays:
+        array[:] = -1
+    return blocks, arrays
+
+
+@pytest.mark.parametrize("name", ["memcpy", "from_host"])
+def test_bytes_on_their_way_to_the_device_are_kept(stepped, streams, tensor, name):
+    first, _ = streams
+    made = [tensor]
+    array = np.arange(N, dtype="i4")
+    op = upload(tensor) if name == "memcpy" else ca.from_host(array).map(lambda t: made.insert(0, t))
+    op.start(first)
+    blocks, _ = others_blocks(stepped)
+    stepped.driver.advance_all()
+    assert values(stepped, made[0]) == array.tolist()
+    del blocks
+
+
+def test_bytes_on_their_way_to_the_host_are_kept(stepped, streams, tensor):
+    """Also where nobody wants them any more."""
+    first, _ = streams
+    future = tensor.to_host().start(first)
+    del future
+    gc.collect()
+    blocks, arrays = others_blocks(stepped)
+    stepped.driver.advance_all()
+    assert all((array == -1).all() for array in arrays)
+    del blocks
