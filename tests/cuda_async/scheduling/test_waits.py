@@ -165,13 +165,25 @@ class ClosedBetween(ca.DeviceOp):
         ctx.driver.copy_device_to_device_async(target, source, 16, ctx.stream.handle)
 
 
+def in_a_context(tensor, out):
+    """The same, by a function that is given the context."""
+
+    def enqueue(ctx):
+        ClosedBetween(tensor, out).execute(ctx)
+        # on a stream of its own: nothing more is enqueued on this one
+        return ca.zeros(2).schedule(ca.SingleStream(ctx.device.create_stream()))
+
+    return ca.with_context(enqueue)
+
+
 @pytest.mark.parametrize("of", ["what it reads", "what it writes"])
-def test_own_operation_that_enqueues_late_is_waited_for(stepped, of):
+@pytest.mark.parametrize("how", [ClosedBetween, in_a_context])
+def test_own_operation_that_enqueues_late_is_waited_for(stepped, of, how):
     first, second = (stepped.create_stream() for _ in range(2))
     made = ca.zip(ca.zeros(4, "int32"), ca.zeros(4, "int32")).start(ca.SingleStream(first))
     stepped.driver.advance_all()
     tensor, out = made.result()
-    future = ClosedBetween(tensor, out).start(ca.SingleStream(second))
+    future = how(tensor, out).start(ca.SingleStream(second))
     ca.fill(tensor if of == "what it reads" else out, 2).start(ca.SingleStream(first))
     assert stepped.driver.advance(second.handle)  # the event of the number that was closed
     while stepped.driver.advance(first.handle):
