@@ -115,7 +115,7 @@ def _read_parameters(declarations: str) -> tuple[ParameterInfo, ...] | None:
     parameters: list[ParameterInfo] = []
     offset = 0
     for name, size, alignment, kind in _declared(declarations):
-        if size <= 0:
+        if size <= 0 or alignment < 1 or alignment & (alignment - 1):
             return None
         offset = -(-offset // alignment) * alignment
         parameters.append(

@@ -112,7 +112,16 @@ def test_forward_declaration_is_completed_by_its_definition():
 
 @pytest.mark.parametrize(
     "declaration",
-    [".param .e4m3 x", ".param .u32", ".reg .u32 x", ".param .u32 x[]", ".param .u32 x[3", "bogus"],
+    [
+        ".param .e4m3 x",
+        ".param .u32",
+        ".reg .u32 x",
+        ".param .u32 x[]",
+        ".param .u32 x[3",
+        "bogus",
+        ".param .align 0 .b8 x[4]",
+        ".param .align 3 .b8 x[4]",
+    ],
 )
 def test_kernel_that_is_not_understood_is_left_out(declaration):
     text = f".entry odd({declaration}) {{ }}\n.entry good(.param .u32 x) {{ }}"

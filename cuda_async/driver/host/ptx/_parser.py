@@ -205,7 +205,7 @@ class _ModuleParser(TokenReader):
             if self.accept(".attribute"):
                 self._skip_parentheses()
             elif self.accept(".align"):
-                align = self.expect_int("an alignment")
+                align = self._read_alignment()
             elif self.at(".v2") or self.at(".v4"):
                 vector = int(self.next().text[2:])
             elif self.accept(".ptr"):
@@ -359,6 +359,13 @@ class _ModuleParser(TokenReader):
             function.body = []
             bodies.append(body)
 
+    def _read_alignment(self) -> int:
+        token = self.token
+        value = self.expect_int("an alignment")
+        if value < 1 or value & (value - 1):
+            self.fail(f"an alignment is a power of two, got {value}", token)
+        return value
+
     def _read_limits(self, limits: dict[str, tuple[int, ...]]) -> None:
         while self.token.kind == "dot":
             text = self.token.text
@@ -404,7 +411,7 @@ class _ModuleParser(TokenReader):
             text = self.token.text
             if text == ".align":
                 self.next()
-                value = self.expect_int("an alignment")
+                value = self._read_alignment()
                 align = align if pointer else value  # after .ptr it is the pointee's
             elif text == ".ptr":
                 self.next()

@@ -86,6 +86,13 @@ def test_bad_bodies(body, message):
     assert message in refused(entry(body))
 
 
+@pytest.mark.parametrize("value", [0, 3, 24])
+def test_alignments_are_powers_of_two(value):
+    message = f"an alignment is a power of two, got {value}"
+    assert message in refused(entry("ret;", f".param .align {value} .b8 p[24]"))
+    assert message in refused(HEADER + f".global .align {value} .b8 x[24];\n.entry k() {{ ret; }}")
+
+
 def test_unfinished_function():
     assert "the function's '{' has no '}'" in refused(HEADER + ".entry k() { ret;")
 
