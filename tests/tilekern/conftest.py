@@ -108,6 +108,16 @@ def _toolchain():
         pytest.skip(str(error))
 
 
+@pytest.fixture
+def assembled(device):
+    """On the host device runs what the assembler makes; skips where there is none."""
+    from assembled_code import assembled_code
+
+    _toolchain()
+    with assembled_code():
+        yield
+
+
 @pytest.fixture(scope="session")
 def disassemble():
     """NVIDIA's text of a module, after its verifier accepted it; skips where the tools are missing."""

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import cuda_async as ca
-from cuda_async.driver._inline import set_runner
 from cuda_async.ops import ExecutionContext
+
+pytestmark = pytest.mark.usefixtures("without_workers")
 
 N = 8
 
@@ -43,41 +44,9 @@ MAKES = {
 }
 
 
-class AtOnce:
-    """Runs what worker threads would: all is enqueued when `start` returns."""
-
-    def defer(self, work):
-        work()
-
-    def wait_until(self, condition):
-        assert condition()
-
-
-@pytest.fixture(autouse=True)
-def without_workers():
-    before = set_runner(AtOnce())
-    yield
-    set_runner(before)
-
-
 @pytest.fixture
-def streams(stepped):
-    return [ca.SingleStream(stepped.create_stream()) for _ in range(2)]
-
-
-@pytest.fixture
-def tensor(stepped, streams):
-    made = ca.zeros(N, "i4").start(streams[0])
-    stepped.driver.advance_all()
-    return made.result()
-
-
-def run_to_a_stop(driver, policy):
-    """Whether a stream comes to a wait for another one."""
-    handle = policy.next_stream().handle
-    while driver.advance(handle):
-        pass
-    return driver.is_blocked(handle)
+def tensor(make_tensor):
+    return make_tensor(N)
 
 
 def values(device, tensor):
@@ -85,11 +54,11 @@ def values(device, tensor):
 
 
 @pytest.mark.parametrize("name", [*READS, *WRITES])
-def test_waits_for_an_earlier_write(stepped, streams, tensor, name):
-    first, second = streams
+def test_waits_for_an_earlier_write(stepped, streams, tensor, name, run_to_a_stop):
+    first, second = streams[:2]
     upload(tensor).start(first)
     later = {**READS, **WRITES}[name](tensor).start(second)
-    assert run_to_a_stop(stepped.driver, second)
+    assert run_to_a_stop(second)
     stepped.driver.advance_all()
     later.result()
     if name == "copy onto itself":  # it reads first, and waits once more before it writes
@@ -97,44 +66,46 @@ def test_waits_for_an_earlier_write(stepped, streams, tensor, name):
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_a_write_waits_for_an_earlier_read(stepped, streams, tensor, name):
-    first, second = streams
+def test_a_write_waits_for_an_earlier_read(stepped, streams, tensor, name, run_to_a_stop):
+    first, second = streams[:2]
     ca.copy(tensor).start(first)
     WRITES[name](tensor).start(second)
-    assert run_to_a_stop(stepped.driver, second)
+    assert run_to_a_stop(second)
     stepped.driver.advance_all()
 
 
 @pytest.mark.parametrize("name", [*READS, *WRITES])
-def test_a_later_write_waits_for_it(stepped, streams, tensor, name):
-    first, second = streams
+def test_a_later_write_waits_for_it(stepped, streams, tensor, name, run_to_a_stop):
+    first, second = streams[:2]
     {**READS, **WRITES}[name](tensor).start(second)
     ca.fill(tensor, 2).start(first)
-    assert run_to_a_stop(stepped.driver, first)
+    assert run_to_a_stop(first)
     stepped.driver.advance_all()
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_a_later_read_waits_for_a_write(stepped, streams, tensor, name):
-    first, second = streams
+def test_a_later_read_waits_for_a_write(stepped, streams, tensor, name, run_to_a_stop):
+    first, second = streams[:2]
     WRITES[name](tensor).start(second)
     ca.copy(tensor).start(first)
-    assert run_to_a_stop(stepped.driver, first)
+    assert run_to_a_stop(first)
     stepped.driver.advance_all()
 
 
 @pytest.mark.parametrize("name", MAKES)
-def test_who_uses_what_it_makes_waits_for_it(stepped, streams, tensor, name):
-    first, second = streams
+def test_who_uses_what_it_makes_waits_for_it(stepped, streams, tensor, name, run_to_a_stop):
+    first, second = streams[:2]
     made = []
     MAKES[name](tensor).then(lambda result: made.append(result) or ca.value(None)).start(second)
     ca.copy(made[0]).start(first)
-    assert run_to_a_stop(stepped.driver, first)
+    assert run_to_a_stop(first)
     stepped.driver.advance_all()
 
 
 @pytest.mark.parametrize("name", MAKES)
-def test_who_uses_what_is_made_in_two_numbers_waits_for_it(stepped, streams, tensor, name, monkeypatch):
+def test_who_uses_what_is_made_in_two_numbers_waits_for_it(
+    stepped, streams, tensor, name, monkeypatch, run_to_a_stop
+):
     """Another thread closes the number of the stream between the allocation and the writing."""
     empty = ExecutionContext._empty
 
@@ -145,7 +116,7 @@ def test_who_uses_what_is_made_in_two_numbers_waits_for_it(stepped, streams, ten
         return made
 
     monkeypatch.setattr(ExecutionContext, "_empty", closed_behind)
-    first, second = streams
+    first, second = streams[:2]
     made = []
     upload(tensor).start(second)
     stepped.driver.advance_all()
@@ -154,7 +125,7 @@ def test_who_uses_what_is_made_in_two_numbers_waits_for_it(stepped, streams, ten
     ca.copy(made[0]).start(first)
     handle = second.next_stream().handle
     while stepped.driver.advance(handle):
-        if not run_to_a_stop(stepped.driver, first):
+        if not run_to_a_stop(first):
             break
     view = stepped.driver.memory.view(made[0]._address, made[0].nbytes)
     when_it_went_on = view.tobytes()
@@ -174,7 +145,7 @@ def others_blocks(device):
 
 @pytest.mark.parametrize("name", ["memcpy", "from_host"])
 def test_bytes_on_their_way_to_the_device_are_kept(stepped, streams, tensor, name):
-    first, _ = streams
+    first = streams[0]
     made = [tensor]
     array = np.arange(N, dtype="i4")
     op = upload(tensor) if name == "memcpy" else ca.from_host(array).map(lambda t: made.insert(0, t))
@@ -187,7 +158,7 @@ def test_bytes_on_their_way_to_the_device_are_kept(stepped, streams, tensor, nam
 
 def test_bytes_on_their_way_to_the_host_are_kept(stepped, streams, tensor):
     """Also where nobody wants them any more."""
-    first, _ = streams
+    first = streams[0]
     future = tensor.to_host().start(first)
     del future
     gc.collect()

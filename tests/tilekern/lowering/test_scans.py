@@ -5,22 +5,10 @@ On the host device runs what the assembler made, so that accesses out of bounds 
 
 import numpy as np
 import pytest
-from assembled_code import assembled_code
 
 import tilekern as tk
-from tilekern import tileir
 
 pytestmark = pytest.mark.usefixtures("assembled")
-
-
-@pytest.fixture
-def assembled(device):
-    try:
-        tileir.find_toolchain()
-    except tileir.errors.CompilerNotFoundError as error:
-        pytest.skip(str(error))
-    with assembled_code():
-        yield
 
 
 def scanned(x, axis, reverse, function=np.add):
