@@ -119,9 +119,8 @@ class _Watchdog:
                     self.report(wait.snapshot())
                 except Exception as error:
                     # It is somebody's function; the others are to be heard of all the same.
-                    with suppress(
-                        OSError, ValueError
-                    ):  # standard error is closed: nobody is there to be told
+                    # where standard error is closed, nobody is there to be told
+                    with suppress(OSError, ValueError):
                         print(f"cuda_async: the watchdog's report failed: {error!r}", file=sys.stderr)
 
     def _until_next_s(self) -> float:

@@ -118,7 +118,7 @@ class _Expand:
         return changed
 
     def _is_right(self, op: _Scan) -> bool:
-        """Whether the assembler gets it right; a scan of one element needs none."""
+        """Whether the assembler gets it right."""
         (kind, *_) = [s.type for s in _sources(op)]
         assert isinstance(kind, TileType)
         sides = [side for side in kind.shape if side > 1]
@@ -224,8 +224,9 @@ class _Steps:
         return self._reshaped(counted, (1, runs, 1, 1))
 
     def _compared(self, number: Value, predicate: str, value: int, shape: tuple[int, ...]) -> Value:
-        other = self._emit(ConstantOp(value=value, result=Value(number.type)))
-        kind = _shaped(number, number.type.shape if isinstance(number.type, TileType) else ())
+        kind = number.type
+        assert isinstance(kind, TileType)
+        other = self._emit(ConstantOp(value=value, result=Value(kind)))
         op = CompareOp(lhs=number, rhs=other, predicate=predicate, result=Value(kind.with_dtype(bool_)))
         return self._repeated(self._emit(op), shape)
 
