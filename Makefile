@@ -21,7 +21,8 @@ endif
 # Two workers: on two cores the suite takes half the time, and more cores gain little.
 WORKERS ?= 2
 PYTEST := $(TEST_PYTHON) -m pytest -q
-# What runs while the host device looks for races: all of it, and what CI has time for.
+# What runs while the host device looks for races: all of it, and what CI has time for. The samples of
+# tests/tilekern/interpreter are no part of it: blocks of some race on purpose.
 CHECKED := tests/cuda_async tests/tilekern/kernels tests/tilekern/arrays tests/tilekern/language tests/tilekern/jit \
   tests/cases tests/examples
 CHECKED_IN_CI := tests/tilekern/kernels/test_kernels_rows.py tests/tilekern/kernels/test_kernels_normalise.py \
