@@ -6,7 +6,8 @@
 Needs a GPU, pytest for the tests, and `compute-sanitizer` of a CUDA toolkit: named by --sanitizer, on the path, in
 CUDA_HOME or CUDA_PATH, or in /usr/local/cuda. The packages need not be installed: they are taken from this folder.
 memcheck tells of accesses out of bounds and misaligned, and of memory that is used before its allocation, or after its
-freeing, in stream order. racecheck looks at shared memory. The exit code is 1 where something was found, or failed.
+freeing, in stream order. racecheck looks at shared memory. The programs run by way of `waited_queries.py`, which says
+why. The exit code is 1 where something was found, failed, or was not run for lack of time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = (
@@ -56,8 +59,9 @@ def find_sanitizer() -> str | None:
 def commands(only: str, more: list[str]) -> list[tuple[str, list[str]]]:
     """What is run, by name; each in a process of its own."""
     found: list[tuple[str, list[str]]] = []
+    python = [sys.executable, "tools/waited_queries.py"]
     pytest = [
-        sys.executable,
+        *python,
         "-m",
         "pytest",
         "-q",
@@ -73,7 +77,7 @@ def commands(only: str, more: list[str]) -> list[tuple[str, list[str]]]:
         names += [
             f"examples/kernels/{path.name}" for path in sorted((ROOT / "examples" / "kernels").glob("*.py"))
         ]
-        found += [(name, [sys.executable, name]) for name in names]
+        found += [(name, [*python, name]) for name in names]
     if only in ("all", "tests"):
         for place in TESTS:
             folder = ROOT / place
@@ -109,6 +113,30 @@ def run(command: list[str], limit_s: float) -> tuple[int | None, str]:
     return process.returncode, output
 
 
+def look_at(name: str, command: list[str], over_at: float) -> dict[str, Any]:
+    """What the sanitizer says of one program."""
+    began = time.monotonic()
+    if over_at - began < 5:
+        return {"name": name, "outcome": "not run", "summaries": [], "seconds": 0.0}
+    code, output = run(command, over_at - began)
+    summaries = _SUMMARY.findall(output)
+    # pytest's 5: none of the tests is for a GPU.
+    outcomes = {None: "stopped: its time was over", 0: "clean", 5: "no tests", FOUND: "found"}
+    outcome = outcomes.get(code, "failed")
+    if outcome == "clean" and any(not text.startswith("0 ") for text in summaries):
+        outcome = "found"
+    found: dict[str, Any] = {
+        "name": name,
+        "outcome": outcome,
+        "summaries": summaries,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    if outcome not in ("clean", "no tests"):
+        found["report"] = _REPORT.findall(output)[:60]
+        found["end"] = output[-3000:]
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tool", choices=tuple(OPTIONS), default="memcheck")
@@ -120,6 +148,7 @@ def main() -> int:
     parser.add_argument(
         "--start", type=int, default=0, help="the number of the first thing to run, to go on from"
     )
+    parser.add_argument("--workers", type=int, default=4, help="programs that run at once, on one GPU")
     parser.add_argument("--out", type=Path, default=None, help="write what was found here as JSON")
     parser.add_argument("more", nargs="*", help="more arguments for pytest, behind --")
     options = parser.parse_args()
@@ -128,49 +157,25 @@ def main() -> int:
         print("compute-sanitizer was not found; it comes with the CUDA toolkit: name it with --sanitizer")
         return 2
     over_at = time.monotonic() + options.minutes * 60
-    results: list[dict[str, object]] = []
-    clean = True
-    todo = commands(options.only, options.more)
-    for number, (name, command) in enumerate(todo):
-        left_s = over_at - time.monotonic()
-        if number < options.start:
-            continue
-        if left_s < 5:
-            print(
-                f"{number}: {name} and what follows was not run: the time is over; go on with --start {number}"
-            )
-            results.append({"number": number, "name": name, "outcome": "not run"})
-            break
-        began = time.monotonic()
-        flags = [*OPTIONS[options.tool], "--error-exitcode", str(FOUND), "--target-processes", "all"]
-        code, output = run([sanitizer, *flags, *command], left_s)
-        summaries = _SUMMARY.findall(output)
-        # pytest's 5: none of the tests is for a GPU.
-        outcome = {None: "stopped: its time was over", 0: "clean", 5: "no tests", FOUND: "found"}.get(
-            code, "failed"
-        )
-        if summaries and outcome == "clean" and any(not text.startswith("0 ") for text in summaries):
-            outcome = "found"
-        clean = clean and outcome in ("clean", "no tests")
-        seconds = time.monotonic() - began
-        print(
-            f"{number}: {name}: {outcome} ({', '.join(summaries) or 'no summary'}), {seconds:.0f} s",
-            flush=True,
-        )
-        result: dict[str, object] = {
-            "number": number,
-            "name": name,
-            "outcome": outcome,
-            "summaries": summaries,
-            "seconds": round(seconds, 1),
-        }
-        if outcome not in ("clean", "no tests"):
-            result["report"] = _REPORT.findall(output)[:60]
-            result["end"] = output[-3000:]
-            print(output[-3000:], flush=True)
-        results.append(result)
+    todo = list(enumerate(commands(options.only, options.more)))[options.start :]
+
+    def one(number: int, name: str, command: list[str]) -> dict[str, object]:
+        found = look_at(name, [sanitizer, *flags, *command], over_at)
+        summaries = ", ".join(found["summaries"]) or "no summary"
+        print(f"{number}: {name}: {found['outcome']} ({summaries}), {found['seconds']:.0f} s", flush=True)
+        if "end" in found:
+            print(found["end"], flush=True)
+        return {"number": number, **found}
+
+    flags = [*OPTIONS[options.tool], "--error-exitcode", str(FOUND), "--target-processes", "all"]
+    with ThreadPoolExecutor(options.workers) as pool:
+        results = list(pool.map(lambda job: one(job[0], *job[1]), todo))
+    not_run = [result["number"] for result in results if result["outcome"] == "not run"]
+    if not_run:
+        print(f"the time was over before all had run; go on with --start {not_run[0]}")
+    clean = all(result["outcome"] in ("clean", "no tests") for result in results)
     if options.out is not None:
-        about = {"tool": options.tool, "options": OPTIONS[options.tool], "of": len(todo), "results": results}
+        about = {"tool": options.tool, "options": OPTIONS[options.tool], "results": results}
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     return 0 if clean else 1

@@ -2,12 +2,14 @@
 
 Theory. A repetition is enqueued as: overwrite a buffer larger than the L2 cache, so that the operation finds
 nothing of its operands there; an event; the operation; an event. The time between the events is the device's,
-but it has the host's in it if the device must wait for the operation to be enqueued. It does not: overwriting
-the cache takes longer (about 100 us) than enqueueing. Without the flush, or on the host device, very short
-operations measure the host.
+but it has the host's in it if the device must wait for the operation to be enqueued. Overwriting the cache does not
+hide that: a fast GPU does it in 30 us, and Python needs as long for the rest. So up to 16 repetitions are enqueued
+behind a kernel that does nothing for as long as that takes. If it is over before the last of them is enqueued,
+they do not count: the next wait is longer, or, beyond 20 ms, the repetitions are fewer. One that is late by itself
+waits for the device while it is enqueued; then its time is both.
 
-Up to 16 repetitions are in flight; then they are waited for. Repetitions in which something had to be
-prepared first (compiled, loaded) do not count, and nothing is measured before a warm-up.
+The host device has no such wait: there, very short operations measure the host. Repetitions in which something had
+to be prepared first (compiled, loaded) do not count, and nothing is measured before a warm-up.
 
 Two operations are compared in strict turns, A B A B, and by the ratios of neighbours: clocks and temperature
 change slowly, so both of a pair see the same.
@@ -21,14 +23,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cuda_async import Device, DeviceOp, Event, SingleStream, Stream, current_device, empty, fill
+from cuda_async import (
+    Device,
+    DeviceFuture,
+    DeviceOp,
+    Event,
+    Module,
+    SingleStream,
+    Stream,
+    current_device,
+    empty,
+    fill,
+)
 from cuda_async.errors import SchedulingError
 from cuda_async.scheduling import running_library
 
 from ._timing import Comparison, Timing, median_interval
 
 if TYPE_CHECKING:
-    from cuda_async import DeviceFuture, Tensor
+    from cuda_async import Function, Tensor
 
 __all__ = ["Make", "MeasureOptions", "compare", "measure"]
 
@@ -36,7 +49,29 @@ __all__ = ["Make", "MeasureOptions", "compare", "measure"]
 Make = Callable[[], DeviceOp[Any]]
 """Makes an operation, a new one every time: operations run once."""
 
+# a repetition of one operation: the event before, what was started, the event behind
+_Enqueued = tuple[Event, DeviceFuture[Any], Event | None]
 _IN_FLIGHT = 16
+_MAX_WAIT_NS = 20_000_000
+_MARGIN_NS = 100_000
+_WAIT = """
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry wait_ns(.param .u64 duration) {
+    .reg .u64 %began, %now, %duration;
+    .reg .pred %more;
+    ld.param.u64 %duration, [duration];
+    mov.u64 %began, %globaltimer;
+again:
+    mov.u64 %now, %globaltimer;
+    sub.u64 %now, %now, %began;
+    setp.lt.u64 %more, %now, %duration;
+    @%more bra again;
+    ret;
+}
+"""
+"""The device's timer counts nanoseconds (PTX ISA, special registers: %globaltimer)."""
 _FLUSH_BYTES = (64 << 20, 512 << 20)
 _WARM_UP_RUNS = 2
 
@@ -123,11 +158,18 @@ class _Lab:
         self._options = options
         self._device = (device or current_device()).open()
         self._flush: Tensor | None = None
+        self._wait: Function | None = None
+        self._wait_ns = 1_000_000
+        self._in_flight = _IN_FLIGHT
 
     def __enter__(self) -> _Lab:
         self._stream: Stream = self._device.create_stream(name="bench")
         self._policy = SingleStream(self._stream)
-        if self._options.flush_cache and self._device.kind != "host":
+        if self._device.kind == "host":
+            return self
+        self._wait = Module.from_ptx(_WAIT, name="wait").function("wait_ns")
+        self._wait.launch(1, 1, 0).sync_on(self._stream)  # loads it
+        if self._options.flush_cache:
             low, high = _FLUSH_BYTES
             size = min(max(2 * self._device.limits.l2_cache_bytes, low), high)
             self._flush = empty((size // 4,), "int32").sync_on(self._stream)
@@ -158,14 +200,12 @@ class _Lab:
         samples: list[tuple[float, ...]] = []
         spoilt = 0
         while len(samples) < runs:
-            batch = [
-                [self._enqueue(make) for make in makes] for _ in range(min(_IN_FLIGHT, runs - len(samples)))
-            ]
+            batch, in_time = self._batch(makes, min(self._in_flight, runs - len(samples)))
             for group in batch:
                 times = [self._read(*parts) for parts in group]
                 if None in times:
                     spoilt += 1
-                else:
+                elif in_time:
                     samples.append(tuple([t for t in times if t is not None]))
             if spoilt > runs + _IN_FLIGHT:
                 raise SchedulingError(
@@ -174,7 +214,23 @@ class _Lab:
                 )
         return samples
 
-    def _enqueue(self, make: Make) -> tuple[Event, DeviceFuture[Any], Event | None]:
+    def _batch(self, makes: list[Make], count: int) -> tuple[list[list[_Enqueued]], bool]:
+        """Enqueue `count` repetitions; whether they count, by the device having waited until they were enqueued."""
+        if self._wait is None:
+            return [[self._enqueue(make) for make in makes] for _ in range(count)], True
+        self._wait.launch(1, 1, self._wait_ns).start(self._policy)
+        over = self._stream.record()
+        began = time.perf_counter_ns()
+        batch = [[self._enqueue(make) for make in makes] for _ in range(count)]
+        took_ns = time.perf_counter_ns() - began
+        in_time = not over.is_done or (count == 1 and self._wait_ns == _MAX_WAIT_NS)
+        over.close()
+        self._wait_ns = min(_MAX_WAIT_NS, 2 * took_ns + _MARGIN_NS)
+        if not in_time and took_ns > _MAX_WAIT_NS:
+            self._in_flight = max(1, count // 2)
+        return batch, in_time
+
+    def _enqueue(self, make: Make) -> _Enqueued:
         op = _made(make)
         if self._flush is not None:
             fill(self._flush, 0).start(self._policy)

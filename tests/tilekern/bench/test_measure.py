@@ -1,13 +1,14 @@
 """Timing operations: what is measured, how often, and what is refused."""
 
 import asyncio
+import time
 
 import numpy as np
 import pytest
 
 import cuda_async as ca
 import tilekern as tk
-from tilekern.bench import Comparison, MeasureOptions, Timing, compare, measure
+from tilekern.bench import Comparison, MeasureOptions, Timing, _measure, compare, measure
 from tilekern.bench._timing import median_interval
 
 QUICK = MeasureOptions(warm_up_ms=0, measure_ms=2, min_runs=4, max_runs=20)
@@ -46,6 +47,71 @@ def test_more_work_takes_longer(device):
     assert found.ratio > 1.5
     assert found.is_significant
     assert len(found.first.samples_ms) == len(found.second.samples_ms)
+
+
+@pytest.fixture
+def waiting(device, monkeypatch):
+    """Measurements wait for the host as on a GPU, on every device."""
+    if device.kind == "host":
+        enter = _measure._Lab.__enter__
+
+        def entered(lab):
+            enter(lab)
+            lab._wait = ca.Module.from_ptx(_measure._WAIT).function("wait_ns")
+            lab._wait.launch(1, 1, 0).sync_on(lab._stream)
+            return lab
+
+        monkeypatch.setattr(_measure._Lab, "__enter__", entered)
+    return device
+
+
+def busy_host(op, seconds):
+    """The operation, which the host takes long to enqueue."""
+
+    def enqueue(ctx, _):
+        over = time.perf_counter() + seconds
+        while time.perf_counter() < over:
+            pass
+        return op()
+
+    return ca.value(None).then_with_context(enqueue)
+
+
+def test_what_the_host_takes_to_enqueue_is_not_measured(waiting):
+    launch = bound(waiting, 512)
+    found = measure(lambda: busy_host(launch.launch, 0.001), device=waiting, options=QUICK)
+    assert len(found.samples_ms) >= 4
+    assert found.median_ms < 1.0
+
+
+def test_repetitions_that_the_host_takes_too_long_for_are_fewer_at_once(waiting, monkeypatch):
+    """16 of them need longer than the device waits at most."""
+    monkeypatch.setattr(_measure, "_MAX_WAIT_NS", 5_000_000)
+    counts = []
+    batch = _measure._Lab._batch
+    monkeypatch.setattr(
+        _measure._Lab,
+        "_batch",
+        lambda lab, makes, count: counts.append(count) or batch(lab, makes, count),
+    )
+    launch = bound(waiting, 512)
+    options = MeasureOptions(warm_up_ms=0, measure_ms=100, min_runs=16, max_runs=16)
+    found = measure(lambda: busy_host(launch.launch, 0.001), device=waiting, options=options)
+    assert len(found.samples_ms) == 16
+    assert found.median_ms < 1.0
+    assert max(counts) > min(counts)
+
+
+def test_operations_that_wait_for_the_device_are_measured(waiting, monkeypatch):
+    """They are late however long the device waits; so their own wait counts."""
+    monkeypatch.setattr(_measure, "_MAX_WAIT_NS", 1_000_000)
+
+    def wait(ctx, _):
+        ctx.stream.record().synchronize()
+        return ca.value(None)
+
+    found = measure(lambda: ca.value(None).then_with_context(wait), device=waiting, options=QUICK)
+    assert len(found.samples_ms) >= 4
 
 
 def test_operations_that_allocate_are_measured(device):
