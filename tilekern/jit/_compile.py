@@ -86,7 +86,10 @@ def build_program(
         in_place=options.checks_in_place,
         variants=options.check_variants,
     )
-    run_passes(program.function, pipeline(check, fuse=options.fuse_multiply_add, for_device=for_device))
+    passes = pipeline(
+        check, fuse=options.fuse_multiply_add, for_device=for_device, allow_tma=options.allow_tma
+    )
+    run_passes(program.function, passes)
     checks = (*program.checks, *map(_launch_check, check.placement.conditions))
     if placement is not None:
         placement.axes[:], placement.conditions[:] = check.placement.axes, check.placement.conditions

@@ -535,6 +535,7 @@ def kernel(
     checks_in_place: bool | None = None,
     check_variants: bool = True,
     fuse_multiply_add: bool = False,
+    allow_tma: bool = True,
 ) -> Callable[[Callable[..., object]], Kernel]: ...
 def kernel(
     function: Callable[..., object] | None = None,
@@ -554,6 +555,7 @@ def kernel(
     checks_in_place: bool | None = None,
     check_variants: bool = True,
     fuse_multiply_add: bool = False,
+    allow_tma: bool = True,
 ) -> Kernel | Callable[[Callable[..., object]], Kernel]:
     """Make a function a tile kernel: `@tk.kernel`, or `@tk.kernel(occupancy=2)` with options.
 
@@ -573,6 +575,7 @@ def kernel(
         unchecked=unchecked,
         check_variants=check_variants,
         fuse_multiply_add=fuse_multiply_add,
+        allow_tma=allow_tma,
         **({} if checks_in_place is None else {"checks_in_place": checks_in_place}),
     )
     if function is not None:

@@ -21,7 +21,10 @@ _ALLOWED: dict[str, tuple[int, ...] | range] = {
 }
 _PER_TARGET = ("occupancy", "num_ctas", "num_worker_warps", "opt_level")
 _CHECKS = ("deny_in_kernel_checks", "unchecked", "checks_in_place", "check_variants")
-_SWITCHES = ("line_info", "debug", "fuse_multiply_add", "programmatic_dependent_launch", *_CHECKS)
+_SWITCHES = (
+    *("line_info", "debug", "fuse_multiply_add", "allow_tma", "programmatic_dependent_launch"),
+    *_CHECKS,
+)
 _NAMES = (*_ALLOWED, *_SWITCHES, "compile_timeout_s", "const_grid", "preconditions")
 
 IN_PLACE_VARIABLE = "TILEKERN_CHECKS_IN_PLACE"
@@ -70,6 +73,8 @@ class KernelOptions:
             `TILEKERN_CHECKS_IN_PLACE=1` makes it the default.
         check_variants: where a bounds check holds for some calls only, calls for which it does run without it.
         fuse_multiply_add: `a * b + c` of floats may be rounded once instead of twice.
+        allow_tma: False keeps loads and stores from the tensor memory accelerator, but for those that allow it
+            themselves: setting it up takes about a microsecond, which a small kernel has no use for.
         programmatic_dependent_launch: the kernel may begin while the one before it on the stream still runs; it
             calls `tk.grid_dependency_control_wait()` before it touches memory. From sm_90 on; elsewhere, and in
             bound launches, it begins as any other.
@@ -92,6 +97,7 @@ class KernelOptions:
     checks_in_place: bool = field(default_factory=_in_place_by_default)
     check_variants: bool = True
     fuse_multiply_add: bool = False
+    allow_tma: bool = True
     programmatic_dependent_launch: bool = False
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 

@@ -43,24 +43,27 @@ FUSE: tuple[Pass, ...] = (FuseMultiplyAdd(), EliminateDead())
 EXPAND: tuple[Pass, ...] = (ExpandScans(), EliminateCommon(), EliminateDead(), SettleLoads())
 """What makes of compiled kernels what the assembler can."""
 
-ORDER: tuple[Pass, ...] = (OrderMemory(), DirectAccesses(), PinLoads())
-"""The last of what compiled kernels go through."""
+
+def order(allow_tma: bool = True) -> tuple[Pass, ...]:
+    """The last of what compiled kernels go through."""
+    return (OrderMemory(), DirectAccesses(everywhere=not allow_tma), PinLoads())
 
 
-def pipeline(check: CheckBounds, *, fuse: bool, for_device: bool) -> tuple[Pass, ...]:
+def pipeline(check: CheckBounds, *, fuse: bool, for_device: bool, allow_tma: bool = True) -> tuple[Pass, ...]:
     """All passes of a kernel, in order.
 
     Args:
         check: the bounds checks, with what they are to do.
         fuse: products and sums of floats may be rounded once.
         for_device: it is to be compiled; the interpreter needs no order, and no facts.
+        allow_tma: loads and stores may go through the tensor memory accelerator.
     """
     return (
         *PIPELINE,
         check,
         *(FUSE if fuse else ()),
         *AFTER_CHECKS,
-        *((*EXPAND, StateRanges(check.facts), *ORDER) if for_device else ()),
+        *((*EXPAND, StateRanges(check.facts), *order(allow_tma)) if for_device else ()),
     )
 
 
@@ -68,7 +71,6 @@ __all__ = [
     "AFTER_CHECKS",
     "EXPAND",
     "FUSE",
-    "ORDER",
     "PIPELINE",
     "PRINT_VARIABLE",
     "CheckBounds",
@@ -89,6 +91,7 @@ __all__ = [
     "SelectBranches",
     "SettleLoads",
     "StateRanges",
+    "order",
     "pipeline",
     "run_passes",
 ]

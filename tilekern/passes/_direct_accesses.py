@@ -19,6 +19,9 @@ with one added, and loaded again, was the old one.
 So do stores of a part of a tile write directly, whatever comes after them: from where a loaded tile lies in shared
 memory, the accelerator is told to take the part, at an address that is not aligned as it needs (seen on an H200 as a
 misaligned address; and the place was of two bytes an element where it had one).
+
+And where the kernel's option says so, every load and store that does not itself allow the accelerator keeps away from
+it: setting it up takes longer than a small kernel.
 """
 
 from __future__ import annotations
@@ -55,19 +58,24 @@ from ._token_flow import TokenFlow
 
 __all__ = ["DirectAccesses"]
 
+_HINTED = (LoadOp, LoadSparseOp, StoreOp, StoreSparseOp)
+
 
 @dataclass(frozen=True)
 class DirectAccesses(Pass):
     """Forbid the tensor memory accelerator to writes before another access, or of parts, and to loads after writes."""
 
     name = "direct-accesses"
+    everywhere: bool = False
+    """All loads and stores that do not allow it themselves."""
 
     def run(self, function: Function) -> bool:
-        return _Direct(function).block(function.body)
+        return _Direct(function, self.everywhere).block(function.body)
 
 
 class _Direct:
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, everywhere: bool) -> None:
+        self._everywhere = everywhere
         self._flow = TokenFlow(function)
         self._made = {result: op for op in walk(function.body) for result in op.results}
         self._after_writes: set[MemoryOp] = set()
@@ -93,6 +101,9 @@ class _Direct:
             elif isinstance(op, LoadOp | LoadSparseOp) and op in self._after_writes:
                 changed |= op.allow_tma is not False
                 op.allow_tma = False
+            if self._everywhere and isinstance(op, _HINTED) and op.allow_tma is None:
+                op.allow_tma = False
+                changed = True
             for region in op.regions:
                 changed |= self.block(region)
             ops.append(op)

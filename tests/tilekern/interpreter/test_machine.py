@@ -163,8 +163,8 @@ def mixture(out: tk.Tile1D, x: tk.Tensor1D, n: int, a: float):
 ORDERS = {
     "none": (),
     "pipeline": passes.PIPELINE,
-    "all": passes.PIPELINE + passes.ORDER,
-    "order alone": passes.ORDER,
+    "all": passes.PIPELINE + passes.order(),
+    "order alone": passes.order(),
     "backwards": tuple(reversed(passes.PIPELINE)),
     "twice": passes.PIPELINE * 2,
 }
