@@ -20,8 +20,8 @@ def written_out(monkeypatch, host):
             functions.append(function)
             return False
 
-    def also(check, *, fuse, for_device):
-        return (*pipeline(check, fuse=fuse, for_device=for_device), *passes.EXPAND, Keep())
+    def also(check, **how):
+        return (*pipeline(check, **how), *passes.EXPAND, Keep())
 
     monkeypatch.setattr(_compile, "pipeline", also)
     return functions
