@@ -478,7 +478,7 @@ class GraphLaunch(DeviceOp[T]):
     """
 
     _reports_unprepared = True
-    _checks_output = False
+    _is_users = False
     _mapped = False
 
     def __init__(

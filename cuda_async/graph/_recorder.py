@@ -64,10 +64,6 @@ class RecordingStream(Stream):
         """For other libraries: a stream that is being captured for the graph."""
         return self._lane.begin_foreign()
 
-    @handle.setter
-    def handle(self, handle: StreamHandle) -> None:
-        pass
-
     def _wait_for(self, source: Stream, number: int) -> None:
         """Launches of the graph are ordered by what they use; the recording waits for nothing."""
 

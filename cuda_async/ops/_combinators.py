@@ -72,7 +72,7 @@ class Value(DeviceOp[T]):
     """An operation that is already complete. Made by `value(x)`."""
 
     _enqueues = False
-    _checks_output = False
+    _is_users = False
 
     def __init__(self, value: T) -> None:
         self._value = value
@@ -130,7 +130,12 @@ class ThenWithContext(_OnSource[U]):
     def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
         if execution.host_pending and execution.wait_for_host_data(self, value):
             return None
-        return next_op(self._f(execution.ctx, value), self._f, "then_with_context")
+        execution.enqueued = True
+        try:
+            op = self._f(execution.ctx, value)
+        finally:
+            execution.ctx._settle()
+        return next_op(op, self._f, "then_with_context")
 
 
 class Map(_OnSource[U]):
@@ -223,10 +228,11 @@ class WithContext(DeviceOp[T]):
 
     def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
         execution.enqueued = True
-        op = next_op(self._f(execution.ctx), self._f, "with_context")
-        if execution.ctx._touched:
+        try:
+            op = self._f(execution.ctx)
+        finally:
             execution.ctx._settle()
-        return op
+        return next_op(op, self._f, "with_context")
 
 
 def with_context(f: Callable[[ExecutionContext], DeviceOp[T]]) -> DeviceOp[T]:

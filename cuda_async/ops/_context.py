@@ -96,9 +96,9 @@ class ExecutionContext:
             self.stream._dirty = True
 
     def _settle(self) -> None:
-        """After user code enqueued: its work belongs to the number that is open now.
+        """After user code: whatever it enqueued belongs to the number that is open now.
 
-        Another thread may have closed the number that was open when the address was asked for.
+        It may have asked for no address, or another thread may have closed the number that was open then.
         """
         stream = self.stream
         with self.device._lock:

@@ -401,11 +401,16 @@ class Execution:
                     if op._yields_host_data:
                         self.host_pending = True
                     self._expect_prepared = None
-                    value = op.execute(ctx)
-                    if ctx._touched:
-                        ctx._settle()
-                    if op._checks_output:
+                    if op._is_users:
+                        try:
+                            value = op.execute(ctx)
+                        finally:
+                            ctx._settle()
                         op._check_output(value)
+                    else:
+                        value = op.execute(ctx)
+                        if ctx._touched:
+                            ctx._settle()
             if not frames:
                 self._op = None
                 self.value = value

@@ -370,7 +370,7 @@ class BoundLaunch:
             if len(launches) >= MAX_STREAMS:
                 launches.clear()
             launch = loaded.driver.bind_launch(
-                loaded.handle, grid, block, shared_bytes, stream.handle, arguments
+                loaded.handle, grid, block, shared_bytes, stream._handle, arguments
             )
             launches[stream] = launch
             return launch

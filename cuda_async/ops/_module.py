@@ -383,7 +383,7 @@ class LoadedFunction:
             return stream._recorder.bind_launch(stream, self.handle, grid, block, shared_bytes, self.block)
         if len(launches) >= MAX_STREAMS:
             launches.clear()
-        launch = self.driver.bind_launch(self.handle, grid, block, shared_bytes, stream.handle, self.block)
+        launch = self.driver.bind_launch(self.handle, grid, block, shared_bytes, stream._handle, self.block)
         launches[stream] = launch
         return launch
 

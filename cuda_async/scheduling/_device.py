@@ -292,7 +292,7 @@ class Device:
         return found
 
     def _stream_at(self, address: int) -> Stream | None:
-        return next((s for s in self._streams if s.handle == address), None)
+        return next((s for s in self._streams if s._handle == address), None)
 
     def _exchange_stream(self) -> Stream:
         """The stream that waits for other libraries: imports come in on it, lent memory is freed on it."""
@@ -346,7 +346,7 @@ class Device:
                     submission.raise_unreported()
                     # what kernels printed comes out when a wait ends, not when a look finds the end
                     if not stream._closed:
-                        self.driver.stream_synchronize(stream.handle)
+                        self.driver.stream_synchronize(stream._handle)
             except DeviceLostError:
                 raise
             except Exception as error:
@@ -451,13 +451,13 @@ class Device:
                     notes.append(note)
                     continue
                 if self._poison:
-                    driver.fill_async(note.address, b"\xdd", note.size_bytes, stream.handle)
+                    driver.fill_async(note.address, b"\xdd", note.size_bytes, stream._handle)
                 stream._dirty = True
             except BaseException:
                 notes.append(note)  # for the next who collects
                 raise
             try:
-                driver.memory_free_async(note.address, stream.handle)
+                driver.memory_free_async(note.address, stream._handle)
             except Exception as error:
                 notes.append(note)
                 if isinstance(error, DriverError) and error.code == CAPTURE_UNSUPPORTED:
@@ -525,12 +525,12 @@ class Device:
                     limit,
                 )
             try:
-                address = driver.memory_alloc_async(size_bytes, stream.handle)
+                address = driver.memory_alloc_async(size_bytes, stream._handle)
             except OutOfMemoryError:
                 self._collect(everything=True)
                 driver.pool_trim(0)
                 try:
-                    address = driver.memory_alloc_async(size_bytes, stream.handle)
+                    address = driver.memory_alloc_async(size_bytes, stream._handle)
                 except OutOfMemoryError:
                     driver.pool_trim(
                         0

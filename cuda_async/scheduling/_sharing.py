@@ -203,7 +203,7 @@ def lend_to_anyone(device: Device, buffer: Buffer) -> int | None:
         writer: Stream | None = usage.write_stream
         if writer is None or writer._closed or writer._done >= usage.write_number:
             return None
-        return int(writer.handle)
+        return int(writer._handle)
 
 
 def wait_for_borrowers(device: Device, stream: Stream, usage: Usage) -> bool:
@@ -220,16 +220,16 @@ def wait_for_borrowers(device: Device, stream: Stream, usage: Usage) -> bool:
                 driver.event_record_context(event)
             except DriverError:
                 return False
-            driver.stream_wait_event(stream.handle, event)
+            driver.stream_wait_event(stream._handle, event)
             return True
         for address in usage.lent:
             own = device._stream_at(address)
-            handle = driver.stream_borrow(address) if own is None else own.handle
+            handle = driver.stream_borrow(address) if own is None else own._handle
             try:
                 if driver.stream_is_capturing(handle):
                     return False
                 driver.event_record(event, handle)
-                driver.stream_wait_event(stream.handle, event)
+                driver.stream_wait_event(stream._handle, event)
             finally:
                 if own is None:
                     driver.stream_destroy(handle)  # only ends the loan
@@ -254,11 +254,11 @@ def wait_for_producer(device: Device, stream: Stream, address: int) -> None:
     driver.bind()
     with device._lock:
         own = device._stream_at(address)
-        handle = driver.stream_borrow(address) if own is None else own.handle
+        handle = driver.stream_borrow(address) if own is None else own._handle
         event = device._events.pop() if device._events else driver.event_create()
         try:
             driver.event_record(event, handle)
-            driver.stream_wait_event(stream.handle, event)
+            driver.stream_wait_event(stream._handle, event)
         finally:
             device._events.append(event)
             if own is None:

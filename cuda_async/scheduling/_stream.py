@@ -32,7 +32,6 @@ class Stream:
 
     Attributes:
         device: where it runs.
-        handle: the driver's handle; its address for other CUDA libraries.
         priority: as given; smaller numbers go first.
     """
 
@@ -43,6 +42,7 @@ class Stream:
         "_condition",
         "_dirty",
         "_done",
+        "_handed_out",
         "_handle",
         "_last",
         "_next",
@@ -53,18 +53,17 @@ class Stream:
         "_waited",
         "_waiter",
         "device",
-        "handle",
         "name",
         "priority",
     )
 
     device: Device
-    handle: StreamHandle
     priority: int
     name: str
     _handle: StreamHandle  # what operations of ours hand to the driver: on a recording stream, not `handle`
     _recorder: Recorder | None  # takes what is enqueued, on a stream that only records
     _borrowed: bool
+    _handed_out: bool  # others may enqueue here, and nobody tells
     _closed: bool
     _next: int  # the number that the next event closes
     _done: int  # everything up to here has passed
@@ -93,11 +92,11 @@ class Stream:
     ) -> Stream:
         self = object.__new__(cls)
         self.device = device
-        self.handle = self._handle = handle
+        self._handle = handle
         self._recorder = None
         self.priority = priority
         self.name = name
-        self._borrowed = borrowed
+        self._borrowed = self._handed_out = borrowed
         self._owner = owner
         self._closed = False
         self._next = 1
@@ -126,6 +125,15 @@ class Stream:
 
     # -- public
 
+    @property
+    def handle(self) -> StreamHandle:
+        """The driver's handle, an address for other CUDA libraries.
+
+        From then on, what they enqueue by it counts for `synchronize()` and `is_done` too.
+        """
+        self._handed_out = True
+        return self._handle
+
     def synchronize(self) -> None:
         """Block this thread until everything enqueued so far is done; raises what failed since the last look."""
         submission = self._submit(theirs=True)
@@ -136,7 +144,13 @@ class Stream:
     @property
     def is_done(self) -> bool:
         """True when everything enqueued so far is done. Never waits."""
-        submission = self._submit(theirs=True)
+        if self._handed_out and not self._closed:
+            self.device._check_usable()
+            driver = self.device.driver
+            driver.bind()
+            if not driver.stream_query(self._handle):
+                return False  # an event that is recorded now would need its time
+        submission = self._submit()
         return submission is None or submission.poll()
 
     def record(self) -> Event:
@@ -148,7 +162,7 @@ class Stream:
         handle = driver.event_create(timing=True)
         try:
             with device._lock:
-                driver.event_record(handle, self.handle)
+                driver.event_record(handle, self._handle)
                 self._dirty = True
                 submission = self._record()
         except BaseException:
@@ -217,7 +231,7 @@ class Stream:
             for other in device._streams:
                 other._waited.pop(self, None)
         if device.is_healthy:
-            device.driver.stream_destroy(self.handle)  # only ends the loan of a borrowed one
+            device.driver.stream_destroy(self._handle)  # only ends the loan of a borrowed one
         del owner
 
     async def __aenter__(self) -> Stream:
@@ -247,7 +261,7 @@ class Stream:
         """Close what is open; None when nothing was ever enqueued or all is done.
 
         Args:
-            theirs: on a borrowed stream, what its owner enqueued counts too.
+            theirs: what others enqueued counts too, whose stream it is or who asked for its handle.
         """
         if self._closed:
             return None
@@ -256,25 +270,25 @@ class Stream:
         try:
             device.driver.bind()
             with device._lock:
-                if self._borrowed and not theirs and not self._dirty:
+                if self._handed_out and not theirs and not self._dirty:
                     return self._last
-                return self._record() if self._dirty or self._borrowed or self._last is not None else None
+                return self._record() if self._dirty or self._handed_out or self._last is not None else None
         except DeviceLostError as lost:
             raise device._note_lost(lost) from lost
 
     def _record(self) -> Submission:
         """Lock held. Close the open number with an event; the last submission when nothing is new.
 
-        What is new on a borrowed stream, nobody here knows.
+        What is new on a stream that others use, nobody here knows.
         """
         last = self._last
-        if not self._dirty and last is not None and not self._borrowed:
+        if not self._dirty and last is not None and not self._handed_out:
             return last
         device = self.device
         events = device._events
         event = events.pop() if events else device.driver.event_create()
         try:
-            device.driver.event_record(event, self.handle)
+            device.driver.event_record(event, self._handle)
         except BaseException:
             events.append(event)
             raise
@@ -303,7 +317,7 @@ class Stream:
         submission = source._covering(number)
         if submission is None:
             return
-        self.device.driver.stream_wait_event(self.handle, submission.event)
+        self.device.driver.stream_wait_event(self._handle, submission.event)
         self._dirty = True
         self._waited[source] = submission.number
 
