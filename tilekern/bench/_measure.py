@@ -27,7 +27,6 @@ from cuda_async import (
     Device,
     DeviceFuture,
     DeviceOp,
-    Event,
     Module,
     SingleStream,
     Stream,
@@ -35,6 +34,7 @@ from cuda_async import (
     empty,
     fill,
 )
+from cuda_async.driver import EventHandle
 from cuda_async.errors import SchedulingError
 from cuda_async.scheduling import running_library
 
@@ -50,7 +50,7 @@ Make = Callable[[], DeviceOp[Any]]
 """Makes an operation, a new one every time: operations run once."""
 
 # a repetition of one operation: the event before, what was started, the event behind
-_Enqueued = tuple[Event, DeviceFuture[Any], Event | None]
+_Enqueued = tuple[EventHandle, DeviceFuture[Any], EventHandle | None]
 _IN_FLIGHT = 16
 _MAX_WAIT_NS = 20_000_000
 _MARGIN_NS = 100_000
@@ -161,6 +161,7 @@ class _Lab:
         self._wait: Function | None = None
         self._wait_ns = 1_000_000
         self._in_flight = _IN_FLIGHT
+        self._events: list[EventHandle] = []
 
     def __enter__(self) -> _Lab:
         self._stream: Stream = self._device.create_stream(name="bench")
@@ -178,6 +179,8 @@ class _Lab:
 
     def __exit__(self, *error: object) -> None:
         self._flush = None
+        for event in self._events:
+            self._device.driver.event_destroy(event)
         self._stream.close()
 
     def warm_up(self, makes: list[Make]) -> int:
@@ -234,21 +237,30 @@ class _Lab:
         op = _made(make)
         if self._flush is not None:
             fill(self._flush, 0).start(self._policy)
-        before = self._stream.record()
+        before = self._record()
         future = op.start(self._policy)
         # what goes on on a worker thread is not enqueued yet
-        return before, future, None if future.state == "enqueueing" else self._stream.record()
+        return before, future, None if future.state == "enqueueing" else self._record()
 
-    def _read(self, before: Event, future: DeviceFuture[Any], after: Event | None) -> float | None:
+    def _record(self) -> EventHandle:
+        """A timing event, and nothing else: `Stream.record` has one more behind it, which would count."""
+        driver = self._device.driver
+        driver.bind()
+        event = self._events.pop() if self._events else driver.event_create(timing=True)
+        driver.event_record(event, self._stream.handle)
+        return event
+
+    def _read(
+        self, before: EventHandle, future: DeviceFuture[Any], after: EventHandle | None
+    ) -> float | None:
         future.sync()
+        self._events.append(before)
         if after is None:
-            before.close()
             return None
-        after.synchronize()
-        elapsed_ms = after.elapsed_ms(before)
-        before.close()
-        after.close()
-        return elapsed_ms
+        driver = self._device.driver
+        driver.event_synchronize(after)
+        self._events.append(after)
+        return driver.event_elapsed_ms(before, after)
 
 
 def _made(make: Make) -> DeviceOp[Any]:
