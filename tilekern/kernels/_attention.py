@@ -17,6 +17,7 @@ from ._operands import (
     check_dtype,
     check_shape,
     floor_power_of_two,
+    following,
     mutable,
     output,
     power_of_two,
@@ -161,7 +162,7 @@ def attention_decode(
         last = (power_of_two(shares), power_of_two(group), side)
         return op.then(
             lambda made: (
-                raw.combine_shares(place, made[0], made[1], last)
+                following(raw.combine_shares)(place, made[0], made[1], last)
                 .grid((key_heads if group else 0, batch))
                 .first()
             )

@@ -72,8 +72,9 @@ def gelu(
 
     def launch(x: Tensor) -> DeviceOp[Tensor]:
         check_dtype("gelu", FLOATS, x=x)
-        place = output("gelu", out, x.shape, x.dtype).reshape(-1).partition(vector_tile(x.size))
-        return _shaped(raw.activation(place, x.reshape(-1), function).first().unpartition(), x.shape)
+        place = output("gelu", out, x.shape, x.dtype).reshape(-1).partition(vector_tile(x.size, 4096))
+        kernel = tuned(raw.activation, occupancy=8)
+        return _shaped(kernel(place, x.reshape(-1), function).first().unpartition(), x.shape)
 
     return with_tensors(launch, x)
 

@@ -12,7 +12,7 @@ from ._operands import (
     Operand,
     check_dtype,
     check_shape,
-    floor_power_of_two,
+    following,
     output,
     power_of_two,
     rows_of,
@@ -20,7 +20,7 @@ from ._operands import (
     tuned,
     with_tensors,
 )
-from ._plans import ProductPlan, multiprocessors, product_plan
+from ._plans import EIGHT_WARPS, ProductPlan, matvec_tile, multiprocessors, product_plan
 from .raw._activations import ACTIVATIONS
 
 if TYPE_CHECKING:
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["batched_matmul", "linear", "matmul", "matvec"]
 
 FEW_ROWS = 4
-"""Up to so many rows a product is bound by reading the other factor, and done without tensor cores."""
+"""Up to so many rows a product is done without tensor cores, where they do not take the type; one row always."""
+
+_SLOW = ("gelu", "gelu_tanh")
+"""Activations that a tile is done sooner with by more warps."""
 
 
 def matmul(
@@ -40,7 +43,7 @@ def matmul(
     activation: str = "none",
     residual: Operand | None = None,
     splits: int | None = None,
-    persistent: bool = False,
+    persistent: bool | None = None,
     tf32: bool = False,
     out: Tensor | None = None,
 ) -> DeviceOp[Tensor]:
@@ -51,7 +54,8 @@ def matmul(
         bias: (n,). residual: (m, n). Any float type.
         activation: "none", "relu", "gelu", "gelu_tanh" or "silu".
         splits: parts that k is cut into, computed side by side in float32 and then added in order; chosen if left out.
-        persistent: a fixed number of blocks walks the tiles of the result, instead of a block for each.
+        persistent: a fixed number of blocks walks the tiles of the result, instead of a block for each; chosen if
+            left out.
         tf32: float32 factors are rounded to tfloat32, which tensor cores multiply.
         out: where the result goes; new memory if not given.
     Raises:
@@ -76,18 +80,19 @@ def matmul(
         steps = -(-k // plan.depth)  # a share has one at least: more shares would be sums of nothing
         parts = 1 if persistent else splits or _splits(plan, m, n, k, multiprocessors(a))
         parts = min(parts, max(1, steps))
-        hints = {"num_ctas": plan.num_ctas, "num_worker_warps": plan.num_worker_warps}
+        warps = plan.num_worker_warps
+        if warps is None and plan.is_persistent and activation in _SLOW:
+            warps = EIGHT_WARPS
+        hints = {"num_ctas": plan.num_ctas, "num_worker_warps": warps, "occupancy": plan.occupancy}
         tiles = place.partition((plan.rows, plan.columns))
         if parts > 1:
             shares = ca.empty((parts, m, n), "float32").partition((1, plan.rows, plan.columns))
             made = tuned(raw.matmul_split_k, **hints)(shares, a, b, plan.depth, tf32)
             summed = made.first().unpartition()
-            return raw.sum_splits(tiles, summed, bias, residual, activation).first().unpartition()
+            return following(raw.sum_splits)(tiles, summed, bias, residual, activation).first().unpartition()
         rest = (a, b, bias, residual, plan.depth, activation, tf32)
-        if persistent:
-            blocks = min(
-                max(1, plan.tiles(m, n)), multiprocessors(a) // (1 if plan.num_ctas is None else 2) or 1
-            )
+        if plan.is_persistent if persistent is None else persistent:
+            blocks = min(max(1, plan.tiles(m, n)), multiprocessors(a) // plan.ctas or 1)
             walk: object = (
                 tiles.map(lambda p: p.map((8, 8), blocks))
                 if isinstance(tiles, ca.DeviceOp)
@@ -121,8 +126,8 @@ def linear(
 ) -> DeviceOp[Tensor]:
     """activation(x @ weight.T + bias) + residual: a layer with its weight as models store it.
 
-    With up to 4 rows of x, as when a model generates token by token, it is a matrix-vector product that reads the
-    weight once; else it is `matmul`.
+    With one row of x, as when a model generates token by token, it is a matrix-vector product that reads the weight
+    once; with float32 numbers so it is with up to 4. Else it is `matmul`.
 
     Args:
         x: (..., k). weight: (n, k), of the same type; contiguous. bias: (n,). residual: (..., n).
@@ -142,14 +147,11 @@ def linear(
         rows = rows_of(x)
         m = rows.shape[0]
         more = None if residual is None else rows_of(residual)
-        if m <= FEW_ROWS:
+        if m <= (FEW_ROWS if x.dtype.itemsize == 4 else 1):
             place = output("linear", out, shape, x.dtype).reshape(m, n)
-            depth = min(512, power_of_two(k))
-            # enough blocks for two on each multiprocessor, and no more than 4096 products at once in each
-            columns = floor_power_of_two(-(-n // (2 * multiprocessors(x))))
-            columns = max(1, min(columns, 8 // power_of_two(m), power_of_two(n)))
+            columns, depth = matvec_tile(m, n, k, multiprocessors(x))
             tiles = place.partition((power_of_two(m), columns))
-            kernel = tuned(raw.matvec, occupancy=4)
+            kernel = tuned(raw.matvec, occupancy=8 if x.dtype.itemsize == 2 else 4, allow_tma=False)
             op = kernel(tiles, rows, weight, bias, more, depth, activation).first().unpartition()
         else:
             place_now = None if out is None else output("linear", out, shape, x.dtype).reshape(m, n)

@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import cuda_async as ca
+
 from . import raw
 from ._operands import (
     FLOATS,
     LONGEST_ROW,
     Operand,
+    by_rows,
     check_dtype,
     check_rows,
     check_shape,
+    following,
     mutable,
-    occupancy_of,
     output,
+    power_of_two,
     row_tile,
     rows_of,
     tuned,
@@ -50,7 +54,7 @@ def _by_rows(
         op: DeviceOp[Tensor] = long(mutable(place), rows_of(x), *rest, chunk).grid(rows).first()
     else:
         tile = row_tile(rows, columns)
-        kernel = tuned(kernel, occupancy=occupancy_of(tile[0] * tile[1]))
+        kernel = by_rows(kernel, tile)
         op = kernel(place.partition(tile), rows_of(x), *rest).first().unpartition()
     return op if x.ndim == 2 else op.reshape(x.shape)
 
@@ -66,9 +70,31 @@ def softmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
     def launch(x: Tensor) -> DeviceOp[Tensor]:
         check_dtype("softmax", FLOATS, x=x)
         check_rows("softmax", x)
+        rows, columns = rows_of(x).shape
+        chunk = max(512, power_of_two(-(-columns // 1024)))
+        if LONGEST_ROW < columns <= LONGEST_ROW * 1024 and rows <= multiprocessors(x):
+            return _softmax_in_shares(x, chunk, out)
         return _by_rows("softmax", raw.row_softmax, raw.long_softmax, x, (), out)
 
     return with_tensors(launch, x)
+
+
+def _softmax_in_shares(x: Tensor, chunk: int, out: Tensor | None) -> DeviceOp[Tensor]:
+    """Few rows that are long: blocks take shares of a row, at most 1024, and others put them together."""
+    rows, columns = rows_of(x).shape
+    count = -(-columns // chunk)
+    place = output("softmax", out, x.shape, x.dtype).reshape(rows, columns).partition((1, chunk))
+    largest, total = (ca.empty((rows, count), ca.float32).partition((1, 1)) for _ in range(2))
+    op: DeviceOp[Tensor] = raw.softmax_shares(largest, total, rows_of(x), chunk).then(
+        lambda made: (
+            following(raw.softmax_of_shares)(
+                place, rows_of(x), made[0].tensor, made[1].tensor, power_of_two(count)
+            )
+            .first()
+            .unpartition()
+        )
+    )
+    return op if x.ndim == 2 else op.reshape(x.shape)
 
 
 def rms_norm(
@@ -145,7 +171,7 @@ def add_rms_norm(
             output("add_rms_norm", place, shape, x.dtype).reshape(rows, columns).partition(tile)
             for place in (out, total)
         ]
-        kernel = tuned(raw.add_rms_norm, occupancy=occupancy_of(tile[0] * tile[1]))
+        kernel = by_rows(raw.add_rms_norm, tile)
         op = kernel(*places, rows_of(x), rows_of(residual), weight, epsilon)
         return op.map(
             lambda made: (made[0].unpartition().reshape(shape), made[1].unpartition().reshape(shape))
@@ -179,7 +205,7 @@ def add_layer_norm(
         rows, columns = rows_of(x).shape
         place = output("add_layer_norm", out, x.shape, x.dtype).reshape(rows, columns)
         tile = row_tile(rows, columns)
-        kernel = tuned(raw.add_layer_norm, occupancy=occupancy_of(tile[0] * tile[1]))
+        kernel = by_rows(raw.add_layer_norm, tile)
         op = kernel(place.partition(tile), rows_of(x), rows_of(residual), weight, bias, epsilon)
         return op.first().unpartition().reshape(x.shape)
 

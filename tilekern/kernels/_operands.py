@@ -22,10 +22,12 @@ __all__ = [
     "INTEGERS",
     "LONGEST_ROW",
     "Operand",
+    "by_rows",
     "check_dtype",
     "check_rows",
     "check_shape",
     "floor_power_of_two",
+    "following",
     "key_of",
     "mutable",
     "occupancy_of",
@@ -150,15 +152,21 @@ def floor_power_of_two(n: int) -> int:
     return 1 << max(0, n.bit_length() - 1)
 
 
-def vector_tile(size: int) -> int:
-    """Elements of a tile of an elementwise kernel."""
-    return min(2048 if size >= 1 << 20 else 1024, power_of_two(size))
+def vector_tile(size: int, most: int = 2048) -> int:
+    """Elements of a tile of an elementwise kernel, up to `most` of them where there are many."""
+    return min(most if size >= 1 << 20 else 1024, power_of_two(size))
 
 
 def row_tile(rows: int, columns: int) -> tuple[int, int]:
     """A tile of whole rows: a few short ones together, as long as many blocks are left."""
     side = power_of_two(columns)
-    return min(max(1, 1024 // side), floor_power_of_two(rows // 256)), side
+    return min(max(1, 2048 // side), floor_power_of_two(rows // 1024)), side
+
+
+def by_rows(kernel: Kernel, tile: tuple[int, int]) -> Kernel:
+    """A kernel that is bound by memory, for such tiles; small ones are loaded faster by the threads themselves."""
+    size = tile[0] * tile[1]
+    return tuned(kernel, occupancy=occupancy_of(size), allow_tma=size > 2048)
 
 
 def check_rows(name: str, x: Tensor) -> None:
@@ -191,8 +199,13 @@ def occupancy_of(elements: int) -> int:
     return 8 if elements <= 2048 else 4 if elements <= 4096 else 2
 
 
+def following(kernel: Kernel) -> Kernel:
+    """The second kernel of a function: it may begin while the first one ends, and waits by itself for its results."""
+    return tuned(kernel, programmatic_dependent_launch=True)
+
+
 @lru_cache(maxsize=256)
-def tuned(kernel: Kernel, **options: int | ByTarget | None) -> Kernel:
+def tuned(kernel: Kernel, **options: int | bool | ByTarget | None) -> Kernel:
     """The kernel with these options, the same object each time, since it keeps what it compiled."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     return kernel.with_options(**given) if given else kernel

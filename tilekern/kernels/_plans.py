@@ -1,14 +1,18 @@
 """Tiles and hints for matrix products and attention, by architecture, element type and size.
 
 A tile as large as registers and shared memory allow reads its factors least often; it pays once there are enough tiles
-for all multiprocessors. Measured on one H100: bfloat16 8192^3 at 760 TFLOP/s with (256, 256, 64), two CTAs and eight
-warps, and at 46 with (128, 256, 64) and no hints; attention over 4096 keys of 128 at 611 with (128, 128), one
-block per multiprocessor and eight warps. The others are those that `kernel.resources(...)` shows to keep all in
-registers on their architecture; `tk.tune` finds better ones for a size that matters.
+for all multiprocessors, and enough steps along the common axis for its beginning and end not to count. For sm_90 and
+sm_100, `_estimate` weighs that: the constants were fitted to sweeps of tiles and hints on an H200, over products of
+two models (512 and 4096 rows, common axes of 384 to 1536) and of 4096^3 and 8192^3. There, blocks that walk all tiles
+of 128 by 128 and more beat a block for each, and smaller tiles want as many blocks at once as they have left over.
+Attention over 4096 keys of 128 ran fastest with (128, 128), one block per multiprocessor and eight warps. The others
+are those that `kernel.resources(...)` shows to keep all in registers on their architecture; `tk.tune` finds better
+ones for a size that matters.
 """
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +22,7 @@ from ._operands import power_of_two
 if TYPE_CHECKING:
     from cuda_async import Tensor
 
-__all__ = ["AttentionPlan", "ProductPlan", "attention_plan", "multiprocessors", "product_plan"]
+__all__ = ["AttentionPlan", "ProductPlan", "attention_plan", "matvec_tile", "multiprocessors", "product_plan"]
 
 HOPPER = (9, 10)
 """Generations with large shared memory and clusters: sm_90, sm_100."""
@@ -37,6 +41,13 @@ class ProductPlan(NamedTuple):
     depth: int
     num_ctas: ByTarget | None = None
     num_worker_warps: ByTarget | int | None = None
+    occupancy: int | None = None
+    is_persistent: bool = False
+
+    @property
+    def ctas(self) -> int:
+        """How many share a tile."""
+        return 1 if self.num_ctas is None else 2
 
     def tiles(self, m: int, n: int) -> int:
         """How many tiles a product of that size has."""
@@ -52,13 +63,15 @@ class AttentionPlan(NamedTuple):
     num_worker_warps: int | None = None
 
 
-_HOPPER = (
-    ProductPlan(256, 256, 64, PAIRS, EIGHT_WARPS),
-    ProductPlan(128, 256, 64, None, EIGHT_WARPS),
-    ProductPlan(128, 128, 64),
-    ProductPlan(64, 128, 64),
-    ProductPlan(64, 64, 64),
+# with how many products they make in a time, and what the beginning and end of a tile cost, in steps of the common axis
+_HOPPER: tuple[tuple[ProductPlan, float, int], ...] = (
+    (ProductPlan(256, 256, 64, PAIRS, EIGHT_WARPS, is_persistent=True), 1.0, 640),
+    (ProductPlan(128, 256, 64, None, EIGHT_WARPS, is_persistent=True), 0.95, 640),
+    (ProductPlan(128, 128, 64, is_persistent=True), 0.85, 256),
+    (ProductPlan(64, 128, 64), 0.65, 256),
+    (ProductPlan(64, 64, 64), 0.45, 256),
 )
+_FEW_ROWS = (ProductPlan(16, 128, 64, occupancy=4), ProductPlan(16, 32, 128))
 _SMALL_SHARED_MEMORY = (
     ProductPlan(128, 128, 32),
     ProductPlan(128, 64, 32),
@@ -89,22 +102,48 @@ def product_plan(like: Tensor, m: int, n: int, k: int, *, tf32: bool = False) ->
 def _product_plan(
     is_float32: bool, tf32: bool, generation: int, enough: int, m: int, n: int, k: int
 ) -> ProductPlan:
-    plans: tuple[ProductPlan, ...]
-    if is_float32:
-        plans = _TFLOAT32 if tf32 else _FLOAT32
-    elif generation in HOPPER:
-        plans = _HOPPER
+    if not is_float32 and m <= 16:
+        plan = next((plan for plan in _FEW_ROWS if plan.tiles(m, n) >= 2 * enough), _FEW_ROWS[-1])
+    elif not is_float32 and generation in HOPPER:
+        plan = min(_HOPPER, key=lambda choice: _estimate(choice, enough, m, n, k))[0]
+        if not plan.is_persistent and plan.tiles(m, n) > enough:
+            plan = plan._replace(occupancy=min(3, -(-plan.tiles(m, n) // enough)))
     else:
-        plans = _SMALL_SHARED_MEMORY
-    for plan in plans:
-        if plan.tiles(m, n) * (2 if plan.num_ctas is not None else 1) >= enough:
-            break
+        plans = (_TFLOAT32 if tf32 else _FLOAT32) if is_float32 else _SMALL_SHARED_MEMORY
+        plan = next((plan for plan in plans if plan.tiles(m, n) >= enough), plans[-1])
     # no side much larger than what there is; 16 is what tensor cores take
     return plan._replace(
         rows=min(plan.rows, max(16, power_of_two(m))),
         columns=min(plan.columns, max(16, power_of_two(n))),
         depth=min(plan.depth, max(16, power_of_two(k))),
     )
+
+
+def _estimate(choice: tuple[ProductPlan, float, int], enough: int, m: int, n: int, k: int) -> float:
+    """What a product takes, in no unit: rounds of tiles over all multiprocessors, times what each computes."""
+    plan, rate, ends = choice
+    rounds = -(-plan.tiles(m, n) * plan.ctas // enough)
+    return rounds * plan.rows * plan.columns / plan.ctas * (k + ends) / rate
+
+
+def matvec_tile(m: int, n: int, k: int, enough: int) -> tuple[int, int]:
+    """Rows of the matrix (n, k) and elements of each that a block takes at once, for m vectors.
+
+    4096 elements, so that eight blocks of a multiprocessor hold them in registers: long pieces of few rows, as one
+    read brings them, but no longer than leaves little of them empty, as far as there are blocks for all.
+    """
+    most = max(4, 4096 // power_of_two(m))
+    best, least = (1, most), math.inf
+    for depth in (1024, 512, 256, 128, 64):
+        columns = max(1, most // depth)
+        padded = -(-k // depth) * depth
+        if depth < 1024 and (-(-n // columns) < 4 * enough or padded > 0.8 * least):
+            continue
+        best, least = (columns, depth), padded
+    columns, depth = best
+    if columns > 1 and k > depth and -(-n // columns) < 2 * enough:
+        columns, depth = 1, 2 * depth  # few rows: each by a block
+    return min(columns, power_of_two(n)), min(depth, power_of_two(k))
 
 
 def attention_plan(
@@ -131,7 +170,12 @@ def _attention_plan(
         side = 64 if not is_wide or generation in HOPPER else 32
         plan = AttentionPlan(side, side, None, 8) if is_wide else AttentionPlan(side, side, 2)
     elif generation in HOPPER:
-        plan = AttentionPlan(128, 128, 1, 8) if is_large else AttentionPlan(64, 64, 2 if is_wide else 4)
+        if is_large:
+            plan = AttentionPlan(128, 128, 1, 8)
+        elif is_wide or size <= 32 or keys <= 128:
+            plan = AttentionPlan(64, 64, 2 if is_wide else 4)
+        else:
+            plan = AttentionPlan(64, 128, 2)
     elif generation == 12:
         plan = AttentionPlan(64, 64, 2) if is_wide else AttentionPlan(128, 128, 1, 8)
     else:

@@ -14,6 +14,7 @@ from ._operands import (
     Operand,
     check_dtype,
     check_shape,
+    following,
     key_of,
     occupancy_of,
     output,
@@ -53,7 +54,7 @@ def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
         found = raw.argmax_chunks(values, places, x, chunk)
         return found.then(
             lambda made: (
-                raw.argmax_of_chunks(
+                following(raw.argmax_of_chunks)(
                     place.partition(1), made[0].unpartition(), made[1].unpartition(), power_of_two(chunks)
                 )
                 .first()
@@ -121,7 +122,9 @@ def sample_top_k(
         rest = (counters, float(temperature), float(top_p), k0, k1, k, (power_of_two(candidates), size))
         return raw.top_k_chunks(values, places, logits, k, chunk).then(
             lambda made: (
-                raw.sample_candidates(place.partition(1), made[0].unpartition(), made[1].unpartition(), *rest)
+                following(raw.sample_candidates)(
+                    place.partition(1), made[0].unpartition(), made[1].unpartition(), *rest
+                )
                 .first()
                 .unpartition()
             )
@@ -161,7 +164,7 @@ def cross_entropy(
         total = ca.empty((1,), ca.float32).partition(1)
         mean = reduction == "mean"
         return (
-            raw.reduce_losses(total, op, labels, ignore, mean, min(1024, power_of_two(rows)))
+            following(raw.reduce_losses)(total, op, labels, ignore, mean, min(1024, power_of_two(rows)))
             .first()
             .unpartition()
         )

@@ -36,6 +36,7 @@ def samples(d: Any) -> dict[str, tuple[tk.Kernel, tuple[Any, ...]]]:
     attention = raw.attention.with_options(occupancy=None if wide else 1, num_worker_warps=8)
     places = (M((2, 24), "f4").partition((1, 1)), M((2, 24), I4).partition((1, 1)))
     candidates = (M((2, 1536), "f4").partition((1, 64)), M((2, 1536), I4).partition((1, 64)))
+    shares = [M((2, 48), "f4").partition((1, 1)) for _ in range(2)]
     turned = ((3, 9, 2, 32), (3, 9, 32, 2))
     return {
         "add": (raw.add, (M(1000, d).partition(1024), M(1000, d), M(1000, d))),
@@ -53,6 +54,11 @@ def samples(d: Any) -> dict[str, tuple[tk.Kernel, tuple[Any, ...]]]:
         "layer_norm": (raw.layer_norm, (row, rows, M(576, d), M(576, d), 1e-5)),
         "add_layer_norm": (raw.add_layer_norm, (row, rows, rows, M(576, d), None, 1e-5)),
         "long_softmax": (raw.long_softmax, (scores.mut(), scores, 4096)),
+        "softmax_shares": (raw.softmax_shares, (*shares, scores, 1024)),
+        "softmax_of_shares": (
+            raw.softmax_of_shares,
+            (scores.partition((1, 1024)), scores, M((2, 48), "f4"), M((2, 48), "f4"), 64),
+        ),
         "long_rms_norm": (raw.long_rms_norm, (scores.mut(), scores, M(49152, d), 1e-5, 4096)),
         "long_layer_norm": (
             raw.long_layer_norm,

@@ -82,6 +82,29 @@ def test_weights_of_another_length_are_refused(host):
         k.add_rms_norm(ca.ones((1, 9000)).sync(), ca.ones((1, 9000)).sync(), ca.ones(9000).sync())
 
 
+@pytest.mark.parametrize("columns", [8193, 20_000, 700_001])
+def test_softmax_of_few_long_rows(values, columns):
+    """Blocks share a row; a share of nothing but -inf weighs nothing."""
+    x, x64 = values(2, columns, scale=3.0)
+    masked = ca.copy(x).to_host().sync()
+    masked[1, 300:6000] = -np.inf
+    x64[1, 300:6000] = -np.inf
+    terms = 40
+    values.close(k.softmax(ca.from_host(masked)), softmax(x64), terms=terms)
+    place = ca.empty(x.shape, x.dtype).sync()
+    values.close(k.softmax(ca.from_host(masked), out=place), softmax(x64), terms=terms)
+
+
+def test_softmax_of_long_rows_without_a_largest_element(device):
+    x = np.zeros((4, 10_000), "f4")
+    x[0, :] = -np.inf
+    x[1, 7] = np.nan
+    x[2, 9000] = np.inf
+    found = k.softmax(ca.from_host(x)).to_host().sync()
+    assert np.isnan(found[:3]).all()
+    assert (found[3] == np.float32(1e-4)).all()
+
+
 def test_long_rows_take_as_many_chunks_as_they_need(values):
     """The kernels themselves, with chunks that divide nothing."""
     raw = k.raw

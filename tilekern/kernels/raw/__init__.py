@@ -1,13 +1,14 @@
 """The kernels themselves: `@tk.kernel` functions to launch with tiles of your choice, or to copy and change.
 
 Outputs come first: partitions, of which each block computes one tile, or whole tensors given as `ca.mut(t)`, where the
-docstring says so and gives the grid.
+docstring says so and gives the grid. Where a function needs two kernels, the second one may begin while the first ends,
+if it is launched with `programmatic_dependent_launch`, and waits for what that writes.
 """
 
 from ._attention import attention
 from ._decode import attention_decode, combine_shares, update_cache
 from ._elementwise import activation, add, mul, saxpy, silu_mul
-from ._long_rows import long_layer_norm, long_rms_norm, long_softmax
+from ._long_rows import long_layer_norm, long_rms_norm, long_softmax, softmax_of_shares, softmax_shares
 from ._loss import cross_entropy, reduce_losses
 from ._matmul import (
     batched_matmul,
@@ -57,6 +58,8 @@ __all__ = [
     "sample_candidates",
     "saxpy",
     "silu_mul",
+    "softmax_of_shares",
+    "softmax_shares",
     "sum_splits",
     "top_k_chunks",
     "transpose",

@@ -66,6 +66,7 @@ def attention_decode(
         window: it sees this many at most, the last ones; 0: all.
         tile: heads of a group (at least the group; 16 for tensor cores), keys, head size.
     """
+    tk.grid_dependency_control_launch_dependents()
     group, keys, size = tile
     s, head, batch = tk.bid(0), tk.bid(1), tk.bid(2)
     there = tk.maximum(tk.minimum(tk.load(positions, batch, 1).item() + 1, k.shape[2]), 0)
@@ -113,6 +114,7 @@ def combine_shares(
         shares, weights: what `attention_decode` made.
         tile: shares, heads of a group, head size, as powers of two.
     """
+    tk.grid_dependency_control_wait()
     count, group, size = tile
     head, batch = tk.bid(0), tk.bid(1)
     lse = tk.load(

@@ -9,7 +9,14 @@ from typing import Any
 
 import tilekern as tk
 
-__all__ = ["long_layer_norm", "long_rms_norm", "long_softmax", "running_softmax"]
+__all__ = [
+    "long_layer_norm",
+    "long_rms_norm",
+    "long_softmax",
+    "running_softmax",
+    "softmax_of_shares",
+    "softmax_shares",
+]
 
 LOWEST = float("-inf")
 
@@ -33,6 +40,36 @@ def long_softmax(out: tk.Tensor2D, x: tk.Tensor2D, chunk: tk.Constant[int]) -> N
     for j in range(tk.num_tiles(x, 1, (1, chunk))):
         t = tk.load(x, (row, j), (1, chunk)).astype(tk.float32)
         tk.store(out, (row, j), (tk.exp(t - largest) / total).astype(out.dtype))
+
+
+@tk.kernel
+def softmax_shares(largest: tk.Tile2D, total: tk.Tile2D, x: tk.Tensor2D, chunk: tk.Constant[int]) -> None:
+    """Of chunk j of row i of x: largest[i, j], the largest element, and total[i, j], the sum of exp(element - that).
+
+    largest, total: float32 (rows, shares), tiles (1, 1), with a share for each `chunk` columns of x.
+    """
+    tk.grid_dependency_control_launch_dependents()
+    t = tk.load(x, largest.index, (1, chunk), padding_mode=tk.PaddingMode.NEG_INF).astype(tk.float32)
+    top, summed = running_softmax(t, tk.full((1, 1), LOWEST, tk.float32), tk.zeros((1, 1), tk.float32))
+    largest.store(top)
+    total.store(summed)
+
+
+@tk.kernel
+def softmax_of_shares(
+    out: tk.Tile2D, x: tk.Tensor2D, largest: tk.Tensor2D, total: tk.Tensor2D, shares: tk.Constant[int]
+) -> None:
+    """Each row of out = exp(row of x) / sum of that, from what `softmax_shares` made; tiles of out (1, columns).
+
+    shares: how many there are in a row, as a power of two.
+    """
+    tk.grid_dependency_control_wait()
+    i, _ = out.index
+    tops = tk.load(largest, (i, 0), (1, shares), padding_mode=tk.PaddingMode.NEG_INF)
+    top = tk.max(tops, axis=1, keepdims=True)
+    whole = tk.sum(tk.load(total, (i, 0), (1, shares)) * tk.exp(tops - top), axis=1, keepdims=True)
+    t = tk.load_like(x, out).astype(tk.float32)
+    out.store((tk.exp(t - top) / whole).astype(out.dtype))
 
 
 @tk.kernel

@@ -40,6 +40,7 @@ def reduce_losses(
     chunk: tk.Constant[int],
 ) -> None:
     """out[0] = the sum of the losses, or their mean over the labels that are not `ignore`. Grid: 1."""
+    tk.grid_dependency_control_wait()
     total = tk.zeros((chunk,), tk.float32)
     count = tk.zeros((chunk,), tk.int32)
     for j in range(tk.num_tiles(losses, 0, chunk)):

@@ -133,6 +133,7 @@ def sum_splits(
     c: tk.Tile2D, parts: tk.Tensor3D, bias: Any, residual: Any, activation: tk.Constant[str] = "none"
 ) -> None:
     """c = activation(sum of parts + bias) + residual."""
+    tk.grid_dependency_control_wait()
     rows, columns = c.shape
     i, j = c.index
     acc = tk.zeros(c.shape, tk.float32)
@@ -182,12 +183,11 @@ def matvec(
     """
     rows, columns = out.shape
     _, j = out.index
-    acc = tk.zeros((rows, columns, block_k), tk.float32)
+    y = tk.zeros((rows, columns), tk.float32)
     for k in range(tk.num_tiles(weight, 1, (columns, block_k))):
         t = tk.load(x, (0, k), (rows, block_k)).astype(tk.float32)
         w = tk.load(weight, (j, k), (columns, block_k)).astype(tk.float32)
-        acc += t[:, None, :] * w[None, :, :]
-    y = tk.sum(acc, axis=2)
+        y += tk.sum(t[:, None, :] * w[None, :, :], axis=2)
     if bias is not None:
         y = y + tk.load(bias, j, columns)
     y = activated(y, activation)

@@ -24,6 +24,7 @@ def argmax_chunks(values: tk.Tile2D, places: tk.Tile2D, x: tk.Tensor2D, chunk: t
 
     values: float32 (rows, chunks), places: int32 (rows, chunks), both in tiles of (1, 1); x: (rows, columns).
     """
+    tk.grid_dependency_control_launch_dependents()
     i, j = values.index
     t = tk.load(x, (i, j), (1, chunk), padding_mode=tk.PaddingMode.NEG_INF).astype(tk.float32)
     values.store(tk.max(t, axis=1, keepdims=True))
@@ -35,6 +36,7 @@ def argmax_of_chunks(
     out: tk.Tile1D, values: tk.Tensor2D, places: tk.Tensor2D, chunks: tk.Constant[int]
 ) -> None:
     """out[i] = place of the largest of row i; `chunks` is a power of two of at least their number."""
+    tk.grid_dependency_control_wait()
     i = out.index[0]
     t = tk.load(values, (i, 0), (1, chunks), padding_mode=tk.PaddingMode.NEG_INF)
     best = tk.argmax(t, axis=1, keepdims=True)
@@ -72,6 +74,7 @@ def top_k_chunks(
     values: float32, places: int32, both (rows, chunks * size) in tiles of (1, size), size at least k; x: (rows,
     columns).
     """
+    tk.grid_dependency_control_launch_dependents()
     i, j = values.index
     t = tk.load(x, (i, j), (1, chunk), padding_mode=tk.PaddingMode.NEG_INF).astype(tk.float32)
     at = tk.arange(chunk, dtype=tk.int32)[None, :] + j * chunk
@@ -103,6 +106,7 @@ def sample_candidates(
         values, places: (rows, candidates), candidates that hold the k largest.
         tile: candidates and k, as powers of two.
     """
+    tk.grid_dependency_control_wait()
     count, size = tile
     i = out.index[0]
     t = tk.load(values, (i, 0), (1, count), padding_mode=tk.PaddingMode.NEG_INF)
