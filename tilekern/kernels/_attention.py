@@ -147,7 +147,7 @@ def attention_decode(
         rows = power_of_two(group) if q.dtype.itemsize == 4 else max(16, power_of_two(group))
         steps = -(-capacity // block)
         busy = floor_power_of_two(-(-2 * multiprocessors(q) // max(1, batch * key_heads)))
-        shares = min(splits or max(1, min(busy, 64)), max(1, steps))
+        shares = min(splits or max(1, min(busy, 64, -(-steps // 2))), max(1, steps))
         parts = ca.empty((batch, key_heads, shares, group, size), "float32").map(ca.mut)
         weights = ca.empty((batch, key_heads, shares, group), "float32").map(ca.mut)
         place = mutable(

@@ -193,7 +193,7 @@ def batched_matmul(
         if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
             raise shape_error("batched_matmul", a=a, b=b)
         (count, m, k), n = a.shape, b.shape[2]
-        plan = product_plan(a, m * count, n, k, tf32=tf32)
+        plan = product_plan(a, m * count, n, k, tf32=tf32, walks=False)
         rows = min(plan.rows, max(16, power_of_two(m)))
         place = output("batched_matmul", out, (count, m, n), a.dtype).partition((1, rows, plan.columns))
         kernel = tuned(raw.batched_matmul, num_ctas=plan.num_ctas, num_worker_warps=plan.num_worker_warps)

@@ -63,13 +63,25 @@ class AttentionPlan(NamedTuple):
     num_worker_warps: int | None = None
 
 
-# with how many products they make in a time, and what the beginning and end of a tile cost, in steps of the common axis
-_HOPPER: tuple[tuple[ProductPlan, float, int], ...] = (
-    (ProductPlan(256, 256, 64, PAIRS, EIGHT_WARPS, is_persistent=True), 1.0, 640),
-    (ProductPlan(128, 256, 64, None, EIGHT_WARPS, is_persistent=True), 0.95, 640),
-    (ProductPlan(128, 128, 64, is_persistent=True), 0.85, 256),
-    (ProductPlan(64, 128, 64), 0.65, 256),
-    (ProductPlan(64, 64, 64), 0.45, 256),
+class _Choice(NamedTuple):
+    """A plan, with what `_estimate` knows of it.
+
+    `rate`: millions of products that a multiprocessor makes in a microsecond. `ends`: what the beginning and end of a
+    tile cost, in elements of the common axis. `overlap`: of so many tiles at once, one pays that.
+    """
+
+    plan: ProductPlan
+    rate: float
+    ends: int
+    overlap: int
+
+
+_HOPPER = (
+    _Choice(ProductPlan(256, 256, 64, PAIRS, EIGHT_WARPS, is_persistent=True), 3.2, 640, 3),
+    _Choice(ProductPlan(128, 256, 64, None, EIGHT_WARPS, is_persistent=True), 3.1, 640, 3),
+    _Choice(ProductPlan(128, 128, 64, is_persistent=True), 2.94, 441, 3),
+    _Choice(ProductPlan(64, 128, 64), 2.35, 450, 2),
+    _Choice(ProductPlan(64, 64, 64), 2.1, 1090, 3),
 )
 _FEW_ROWS = (ProductPlan(16, 128, 64, occupancy=4), ProductPlan(16, 32, 128))
 _SMALL_SHARED_MEMORY = (
@@ -90,22 +102,24 @@ def multiprocessors(tensor: Tensor) -> int:
     return tensor.device.limits.multiprocessors
 
 
-def product_plan(like: Tensor, m: int, n: int, k: int, *, tf32: bool = False) -> ProductPlan:
-    """For (m, k) @ (k, n) of the type and on the device of `like`."""
+def product_plan(
+    like: Tensor, m: int, n: int, k: int, *, tf32: bool = False, walks: bool = True
+) -> ProductPlan:
+    """For (m, k) @ (k, n) of the type and on the device of `like`; `walks`: blocks may walk tiles."""
     device = like.device
     generation, _ = device.compute_capability
     is_float32 = like.dtype.itemsize == 4
-    return _product_plan(is_float32, tf32, generation, device.limits.multiprocessors, m, n, k)
+    return _product_plan(is_float32, tf32, generation, device.limits.multiprocessors, m, n, k, walks)
 
 
 @lru_cache(maxsize=1024)
 def _product_plan(
-    is_float32: bool, tf32: bool, generation: int, enough: int, m: int, n: int, k: int
+    is_float32: bool, tf32: bool, generation: int, enough: int, m: int, n: int, k: int, walks: bool = True
 ) -> ProductPlan:
     if not is_float32 and m <= 16:
         plan = next((plan for plan in _FEW_ROWS if plan.tiles(m, n) >= 2 * enough), _FEW_ROWS[-1])
     elif not is_float32 and generation in HOPPER:
-        plan = min(_HOPPER, key=lambda choice: _estimate(choice, enough, m, n, k))[0]
+        plan = min(_HOPPER, key=lambda choice: _estimate(choice, enough, m, n, k, walks)).plan
         if not plan.is_persistent and plan.tiles(m, n) > enough:
             plan = plan._replace(occupancy=min(3, -(-plan.tiles(m, n) // enough)))
     else:
@@ -119,11 +133,14 @@ def _product_plan(
     )
 
 
-def _estimate(choice: tuple[ProductPlan, float, int], enough: int, m: int, n: int, k: int) -> float:
-    """What a product takes, in no unit: rounds of tiles over all multiprocessors, times what each computes."""
-    plan, rate, ends = choice
+def _estimate(choice: _Choice, enough: int, m: int, n: int, k: int, walks: bool = True) -> float:
+    """What a product takes, in millionths of a microsecond: rounds of tiles over all multiprocessors."""
+    plan, rate, ends, overlap = choice
+    if plan.is_persistent and not walks:
+        overlap = 1
     rounds = -(-plan.tiles(m, n) * plan.ctas // enough)
-    return rounds * plan.rows * plan.columns / plan.ctas * (k + ends) / rate
+    along = rounds * k + -(-rounds // overlap) * ends
+    return plan.rows * plan.columns / plan.ctas * along / rate
 
 
 def matvec_tile(m: int, n: int, k: int, enough: int) -> tuple[int, int]:
