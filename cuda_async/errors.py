@@ -170,7 +170,8 @@ class ConsumedError(CudaAsyncError, RuntimeError):
 
 
 class OperationCancelledError(CudaAsyncError):
-    """A `DeviceFuture` was cancelled before everything was enqueued, so it has no result."""
+    """A `DeviceFuture` was cancelled, or a shared operation's run interrupted, before everything was enqueued: there is
+    no result."""
 
 
 class ReentrancyError(CudaAsyncError, RuntimeError):

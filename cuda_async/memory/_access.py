@@ -16,7 +16,7 @@ class Read:
     tensor: Tensor
 
     def __repr__(self) -> str:
-        return f"read({self.tensor!r})"
+        return f"read({getattr(self, 'tensor', None)!r})"
 
 
 class Mut:
@@ -26,7 +26,7 @@ class Mut:
     tensor: Tensor
 
     def __repr__(self) -> str:
-        return f"mut({self.tensor!r})"
+        return f"mut({getattr(self, 'tensor', None)!r})"
 
 
 def _refuse(tensor: object, name: str) -> TypeError:

@@ -72,14 +72,26 @@ class LaunchPlan:
     Attributes:
         struct: the layout of the whole block.
         steps: per argument (code, low, high, mask or converter, description).
-        has_addresses: an int is passed where the kernel is known to take an address.
+        addresses: the arguments that are numbers where the kernel is known to take an address.
     """
 
-    def __init__(self, kernel: str, layout: struct.Struct, steps: list[Step]) -> None:
+    def __init__(
+        self, kernel: str, layout: struct.Struct, steps: list[Step], addresses: Sequence[int]
+    ) -> None:
         self.kernel = kernel
         self.struct = layout
         self.steps = steps
-        self.has_addresses = any(step[0] == ADDRESS for step in steps)
+        self.addresses = addresses
+
+    def refuse_addresses(self, args: Sequence[Any]) -> None:
+        """Raise where an argument is an address, other than a null pointer, of memory that was not named."""
+        for i in self.addresses:
+            code, _, _, convert, name = self.steps[i]
+            if args[i] if code == ADDRESS else any(convert(args[i])):
+                raise TypeError(
+                    f"{self.kernel}: {name} was given an address as an integer; pass read(tensor) or mut(tensor), "
+                    "or name the memory it points to with uses=[read(t), mut(t)]"
+                )
 
     @functools.cached_property
     def unpack(self) -> Unpack:
@@ -139,6 +151,7 @@ def make_plan(
             f"({', '.join(t.__name__ for t in types)})"
         )
     steps = []
+    addresses = []
     layout = ["<"]
     position = 0
     for i, (parameter, cls) in enumerate(zip(parameters, types)):
@@ -153,8 +166,10 @@ def make_plan(
         step, code = _argument_step(kernel, i, parameter, exact, cls, expected[i])
         steps.append(step)
         layout.append(code)
+        if step[0] not in (READ, MUT) and (exact == "ptr" or parameter.kind is ParameterKind.POINTER):
+            addresses.append(i)
         position = parameter.offset_bytes + parameter.size_bytes
-    return LaunchPlan(kernel, struct.Struct("".join(layout)), steps)
+    return LaunchPlan(kernel, struct.Struct("".join(layout)), steps, addresses)
 
 
 def _describe(parameter: ParameterInfo, exact: str | None) -> str:
@@ -198,7 +213,8 @@ def _argument_step(
             "kernels take device memory; bring the array over with from_host(), or pass a NumPy scalar"
         )
     if issubclass(cls, (np.generic, ctypes._SimpleCData, ctypes.Structure, ctypes.Array, ctypes.Union)):
-        return _bytes_step(size, name, cls, refuse)
+        _check_scalar(cls, kind, exact, refuse)
+        return _bytes_step(kernel, size, name, cls, refuse)
     if issubclass(cls, int):
         return _int_step(kernel, size, kind, exact, name, refuse)
     if issubclass(cls, float):
@@ -213,7 +229,29 @@ def _argument_step(
     raise refuse("kernels take read(tensor), mut(tensor), numbers, NumPy scalars and ctypes values")
 
 
-def _bytes_step(size: int, name: str, cls: type, refuse: Any) -> tuple[Step, str]:
+def _check_scalar(cls: type, kind: ParameterKind, exact: str | None, refuse: Any) -> None:
+    """Refuse an integer where the kernel is known to take a float, and the other way round.
+
+    `.u32` and the like do not tell: compilers declare floats so too. What has no number inside, such as a structure,
+    is bytes of anything.
+    """
+    if issubclass(cls, ctypes._SimpleCData):
+        code: str = cls._type_  # type: ignore[attr-defined]  # typeshed leaves it out
+        is_float = code in ("f", "d", "g")
+    elif issubclass(cls, np.inexact):
+        is_float = True
+    elif issubclass(cls, (np.integer, np.bool_, np.datetime64)):  # timedelta64 is an integer
+        is_float = False
+    else:
+        return
+    if exact in ("f16", "f32", "f64") or (exact is None and kind is ParameterKind.FLOAT):
+        if not is_float or issubclass(cls, np.complexfloating):
+            raise refuse("it is passed bit for bit, and is no float; convert it first, as in float(x)")
+    elif is_float and (exact is not None or kind is ParameterKind.POINTER):
+        raise refuse("it is passed bit for bit, and is no integer; convert it first, as in int(x)")
+
+
+def _bytes_step(kernel: str, size: int, name: str, cls: type, refuse: Any) -> tuple[Step, str]:
     """A typed value: passed bit for bit; its own size must be the parameter's."""
     fixed = None
     if issubclass(cls, np.generic) and cls is not np.void:
@@ -221,12 +259,13 @@ def _bytes_step(size: int, name: str, cls: type, refuse: Any) -> tuple[Step, str
     elif not issubclass(cls, np.generic):
         fixed = ctypes.sizeof(cls)  # type: ignore[arg-type]  # a ctypes class by now
     if fixed is not None and fixed != size:
-        raise refuse(f"it has {fixed} bytes")
+        hint = "; convert it first, as in float(x) or int(x)" if issubclass(cls, np.number) else ""
+        raise refuse(f"it has {fixed} bytes, the parameter {size}{hint}")
 
     def convert(value: Any) -> bytes:
         data = value.tobytes() if isinstance(value, np.generic) else bytes(value)
         if len(data) != size:
-            raise TypeError(f"{name} was given {len(data)} bytes")
+            raise TypeError(f"{kernel}: {name} was given {len(data)} bytes, the parameter has {size}")
         return data
 
     return (OTHER, 0, 0, convert, name), f"{size}s"

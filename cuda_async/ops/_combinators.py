@@ -83,6 +83,9 @@ class Value(DeviceOp[T]):
     def needs_prepare(self, ctx: ExecutionContext) -> bool:
         return False
 
+    def _arity(self) -> int | None:
+        return len(self._value) if isinstance(self._value, tuple) else None
+
 
 def value(x: T) -> DeviceOp[T]:
     """An operation that yields `x` and does nothing."""

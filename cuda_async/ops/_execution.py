@@ -23,7 +23,7 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import DeviceLostError, ReentrancyError, SchedulingError
+from ..errors import DeviceLostError, OperationCancelledError, ReentrancyError, SchedulingError
 from ..scheduling import (
     Stream,
     Unfinished,
@@ -641,6 +641,14 @@ def _go_on_in_worker(
     return lambda: run_in_worker(resumption)
 
 
+def _interrupted(interrupt: BaseException) -> OperationCancelledError:
+    ended = OperationCancelledError(
+        f"a {type(interrupt).__name__} ended this operation before everything was enqueued; build it anew"
+    )
+    ended.__cause__ = interrupt
+    return ended
+
+
 def _advance_detached(
     execution: Execution, finished: Callable[[BaseException | None], None], origin: int
 ) -> bool:
@@ -656,6 +664,10 @@ def _advance_detached(
             done = execution.context.run(execution.run)
     except BaseException as error:
         execution.abandon()
+        if threading.get_ident() == origin and isinstance(error, (KeyboardInterrupt, SystemExit)):
+            # It is this thread's, and comes out here. Who else waits for the work hears that it ended.
+            finished(_interrupted(error))
+            raise
         finished(error)
         return True
     if done:

@@ -15,7 +15,6 @@ from ..driver import ArgumentBlock
 from ..errors import AliasError, LaunchError
 from ..memory import Mut, Read, Tensor
 from ..scheduling import order_read, order_uses, order_write
-from ._arguments import ADDRESS
 from ._context import check_operand
 from ._declared import byte_range, declare
 from ._execution import common
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from ..memory import Buffer
     from ..scheduling import Device, Stream
-    from ._arguments import LaunchPlan
     from ._context import ExecutionContext
     from ._module import Function, LoadedFunction
 
@@ -235,8 +233,8 @@ def launch_step_by_step(
     values, outputs, reads, writes = plan.unpack(args, device)
     if uses:
         reads, writes = _add_uses(loaded, uses, reads, writes)
-    elif plan.has_addresses:
-        _refuse_addresses(plan, args)
+    elif plan.addresses:
+        plan.refuse_addresses(args)
     check_argument_aliases(loaded, args, uses)
     grid, block, shared_bytes = full_dimensions(config[0]), full_dimensions(config[1]), config[2]
     if cluster is not None:
@@ -309,15 +307,6 @@ def _add_uses(
     return reads, writes
 
 
-def _refuse_addresses(plan: LaunchPlan, args: Sequence[Any]) -> None:
-    for (code, _, _, _, name), arg in zip(plan.steps, args):
-        if code == ADDRESS and arg != 0:
-            raise TypeError(
-                f"{plan.kernel}: {name} was given an address as an integer; pass read(tensor) or mut(tensor), "
-                "or name the memory it points to with uses=[read(t), mut(t)]"
-            )
-
-
 def check_argument_aliases(loaded: LoadedFunction, args: Sequence[Any], uses: Sequence[Any]) -> None:
     """`check_aliases` over the tensors among a launch's arguments."""
     steps = loaded.plan(tuple(map(type, args))).steps
@@ -350,8 +339,8 @@ class BoundLaunch:
         loaded.check_config(config)
         plan = loaded.plan(tuple(map(type, args)))
         values, given, reads, writes = plan.unpack(args, device)
-        if plan.has_addresses:
-            _refuse_addresses(plan, args)
+        if plan.addresses:
+            plan.refuse_addresses(args)
         check_argument_aliases(loaded, args, ())
         arguments = ArgumentBlock(loaded.info.parameters)
         plan.struct.pack_into(arguments.buffer, 0, *values)
@@ -381,9 +370,14 @@ class BoundLaunch:
         def launch_nothing(_: Any, ctx: ExecutionContext, __: Any) -> tuple[Any, ...]:
             if ctx.device is not device:
                 refuse_device(ctx.device)
-            for buffer in (*reads, *writes):
-                buffer.check_usable()
+            refuse_freed()
             return yielded
+
+        tensors = [(i, a.tensor) for i, a in enumerate(args) if isinstance(a, (Read, Mut))]
+
+        def refuse_freed() -> None:
+            for index, tensor in tensors:
+                plan.check_tensor(index, tensor, device)
 
         yielded = self._outputs
         self._launch: LaunchFunction = (
@@ -401,6 +395,7 @@ class BoundLaunch:
                     "launches": launches,
                     "bind_on": bind_on,
                     "refuse_device": refuse_device,
+                    "refuse_freed": refuse_freed,
                     "order_read": order_read,
                     "order_write": order_write,
                 },
@@ -422,3 +417,6 @@ class BoundLaunch:
         op._launch = self._launch
         op._bound_on = self._loaded.device
         return op
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a BoundLaunch cannot be copied or pickled; make another one with Function.bind()")

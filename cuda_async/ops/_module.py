@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..driver import ArgumentBlock, FunctionHandle, FunctionInfo, HostImage, ModuleHandle
 from ..errors import CompileError, LaunchError
@@ -222,6 +222,9 @@ class Module:
         self._lowered.update(compiled.lowered_names)
         return compiled.image
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Module cannot be copied or pickled; make another one, from the same text or file")
+
     def __repr__(self) -> str:
         return f"Module({self.name!r})"
 
@@ -282,7 +285,11 @@ class LoadedFunction:
         """
         plan = self.plans.get(types)
         if plan is None:
-            plan = self.plans[types] = make_plan(self.name, self.info.parameters, self.signature, types)
+            plan = make_plan(self.name, self.info.parameters, self.signature, types)
+            if len(self.plans) >= MAX_CONFIGS:  # classes made anew for each launch, for instance
+                self.plans.clear()
+                self.launchers.clear()
+            self.plans[types] = plan
         return plan
 
     def launch_anew(
@@ -292,7 +299,7 @@ class LoadedFunction:
         checked = self.check_config(config)
         types = tuple(map(type, args))
         plan = self.plan(types)
-        if plan.has_addresses or 0 in full_dimensions(config[0]):
+        if plan.addresses or 0 in full_dimensions(config[0]):
             return launch_step_by_step(self, args, ctx, config)
         launchers = self.launchers.get(types)
         if launchers is None:
@@ -562,6 +569,11 @@ class Function:
             plan.struct.pack_into(loaded.block.buffer, 0, *packed)
             ctx.driver.launch(loaded.handle, grid, block, shared_mem_bytes, ctx.stream._handle, loaded.block)
             ctx.stream._retained.append(loaded)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Function cannot be copied or pickled; take it from a module with Module.function()"
+        )
 
     def __repr__(self) -> str:
         return f"Function({self.name!r} of {self.module.name!r})"

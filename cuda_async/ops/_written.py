@@ -131,7 +131,7 @@ def write_bound_launch(
     """Write the function that launches packed arguments over these buffers.
 
     `names` holds what it refers to: `own_device`, `loaded`, `driver`, `outputs`, `launches`, `bind_on`,
-    `refuse_device`, `order_read`, `order_write`.
+    `refuse_device`, `refuse_freed`, `order_read`, `order_write`.
     """
     read_names = [f"r{i}" for i in range(len(reads))]
     write_names = [f"w{i}" for i in range(len(writes))]
@@ -139,7 +139,7 @@ def write_bound_launch(
     lines = [
         "device = ctx.device",
         "if device is not own_device: refuse_device(device)",
-        *(f"if {name}.address < 0: {name}.check_usable()" for name in (*read_names, *write_names)),
+        *(f"if {name}.address < 0: refuse_freed()" for name in (*read_names, *write_names)),
         *_under_lock(
             _enqueue_lines(
                 [

@@ -222,6 +222,42 @@ async def test_typed_scalar_of_another_size_is_refused(device, kind, value):
         await stored(store_kernel(kind), value, 0)
 
 
+WRONG_KINDS = [
+    ("f32", None, np.int32(3), "no float"),
+    ("f64", None, np.uint64(3), "no float"),
+    ("f16", None, np.int16(3), "no float"),
+    ("f64", None, np.complex64(1), "no float"),
+    ("f64", None, np.datetime64(3, "s"), "no float"),
+    ("f32", None, ctypes.c_int(3), "no float"),
+    ("b32", "f32", Handle(3), "no float"),
+    ("b32", "u32", np.float32(3), "no integer"),
+    ("b64", "i64", ctypes.c_double(3), "no integer"),
+    ("b64", "u64", np.complex64(1), "no integer"),
+    ("b64", "ptr", np.float64(3), "no integer"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "signature", "value", "message"),
+    WRONG_KINDS,
+    ids=lambda v: v if isinstance(v, str) else type(v).__name__,
+)
+async def test_typed_scalar_of_another_kind_is_refused(device, kind, signature, value, message):
+    """Case C21: bit for bit, an integer where a float is known to be taken would arrive as another number."""
+    with pytest.raises(TypeError, match=rf"store: argument 1 \(value: .*{type(value).__name__}.*{message}"):
+        await stored(store_kernel(kind, signature), value, 0)
+
+
+async def test_bytes_fit_every_kind(device):
+    """Case C21: `np.void` and structures hold what their author says."""
+    for kind, signature in (("f64", None), ("b64", "f64"), ("b64", "u64"), ("b64", None)):
+        function = store_kernel(kind, signature)
+        assert await stored(function, np.void(b"12345678"), 8) == b"12345678"
+        assert await stored(function, Pair(-2, 0.1), 8) == bytes(Pair(-2, 0.1))
+    with pytest.raises(TypeError, match=r"^store: argument 1 .*given 3 bytes, the parameter has 8"):
+        await stored(store_kernel("f64"), np.void(b"123"), 0)
+
+
 # --------------------------------------------------------------- Case C22: big Python ints
 
 NUMBERS = [-(2**63) - 1, -(2**63), -(2**31) - 1, -(2**31), -1, 0, 1, 255, 256]
@@ -539,7 +575,7 @@ async def test_tensor_freed_between_binding_and_launch(device, kernels):
     bound = kernels.affine.bind(1, 8, ca.mut(tensor), 8, 1.0, 0.0, device=device)
     await bound.launch()
     tensor.free()
-    with pytest.raises(ca.ClosedError, match="freed"):
+    with pytest.raises(ca.ClosedError, match=r"affine: argument 0 .*freed"):
         await bound.launch()
 
 
@@ -555,13 +591,20 @@ def test_what_is_no_tensor(device, kernels, value):
         kernels.affine.launch(1, 8, value, 8, 1.0, 0.0).sync()
 
 
-async def test_address_as_an_integer(device):
+@pytest.mark.parametrize("kind", [int, np.uint64, np.int64, ctypes.c_void_p, ctypes.c_uint64])
+@pytest.mark.parametrize("told_by", ["signature", "PTX"])
+async def test_address_as_an_integer(device, kind, told_by):
     """Case C39: refused where the kernel is known to take one, unless the memory is named."""
     function = store_kernel("s32", "i32")
+    if told_by == "PTX":
+        text = store("s32").replace(".param .u64 out", ".param .u64 .ptr .global .align 4 out")
+        function = ca.Module.from_ptx(text).function("store")
     out = await ca.zeros(4, "int32")
-    address = out._address
-    with pytest.raises(TypeError, match=r"argument 0 .*address as an integer.*uses=\["):
-        await function.launch(1, 1, address, 5)
+    address = kind(out._address)
+    for how in ("launch", "bind"):
+        with pytest.raises(TypeError, match=r"argument 0 .*address as an integer.*uses=\["):
+            await made(device, how, function, 1, 1, (address, 5))
+    await function.launch(0, 1, kind(0), 5)  # a null pointer is of no memory
     await function.launch(1, 1, address, 5, uses=[ca.mut(out)])
     assert (await out.to_host())[0] == 5
 

@@ -55,6 +55,19 @@ async def test_error_is_the_same_each_time(device):
     assert future.state == "failed"
 
 
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_interrupt_comes_out_of_start(device, interrupt):
+    """It is meant for the thread, which may never look at the future."""
+    ca.zeros(1).sync()  # nothing is left to prepare, so the callback runs on this thread
+
+    def interrupted(_):
+        raise interrupt
+
+    with pytest.raises(interrupt):
+        ca.value(1).map(interrupted).start()
+    assert ca.full(4, 2.0).to_host().sync().sum() == 8.0
+
+
 def test_cancel_after_submission_does_nothing(device):
     future = ca.zeros(4).start()
     assert not future.cancel()

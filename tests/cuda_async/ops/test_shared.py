@@ -29,6 +29,22 @@ def test_same_exception_for_all(device):
     assert errors[0] is errors[1]
 
 
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_interrupt_is_one_threads_own(device, interrupt):
+    """What interrupts the thread that runs the source ends the work, and later consumers are not interrupted by it."""
+    ca.zeros(1).sync()  # nothing is left to prepare, so it runs on this thread
+
+    def interrupted(_):
+        raise interrupt
+
+    op = ca.value(1).map(interrupted).shared()
+    with pytest.raises(interrupt):
+        op.sync()
+    for _ in range(2):
+        with pytest.raises(ca.OperationCancelledError, match=f"a {interrupt.__name__} ended this operation"):
+            op.sync()
+
+
 def test_shared_value_exists_already(device):
     assert ca.shared(5).map(lambda x: x + 1).sync() == 6
 
@@ -129,6 +145,7 @@ def test_unzip_needs_a_known_length():
     with pytest.raises(ca.CudaAsyncError, match=r"say unzip\(count\)"):
         ca.value((1, 2)).map(lambda x: x).unzip()
     assert len(ca.value((1, 2)).map(lambda x: x).unzip(2)) == 2
+    assert [op.sync() for op in ca.value((1, 2)).unzip()] == [1, 2]
     with pytest.raises(ValueError, match=r"unzip\(3\) of an operation that yields 2"):
         ca.zip(ca.value(1), ca.value(2)).unzip(3)
 

@@ -302,6 +302,8 @@ class PtxFunction:
 def _kind(parameter: Variable) -> ParameterKind:
     if parameter.shape or parameter.vector > 1 or parameter.type == "b128":
         return ParameterKind.STRUCT
+    if parameter.is_pointer and parameter.type in ("u64", "s64", "b64"):
+        return ParameterKind.POINTER
     return ParameterKind.FLOAT if is_float_type(parameter.type) else ParameterKind.INTEGER
 
 

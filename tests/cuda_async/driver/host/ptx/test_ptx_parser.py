@@ -246,7 +246,7 @@ def test_parameters_lie_in_the_argument_block(ptx_device):
         ("a", 0, 1, kinds.INTEGER),
         ("b", 8, 8, kinds.FLOAT),
         ("c", 16, 20, kinds.STRUCT),
-        ("d", 40, 8, kinds.INTEGER),
+        ("d", 40, 8, kinds.POINTER),
         ("e", 48, 2, kinds.FLOAT),
         ("f", 52, 4, kinds.INTEGER),
     ]

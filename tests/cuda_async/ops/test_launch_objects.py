@@ -1,0 +1,56 @@
+"""What launches are made of, as Python objects: copies, representations, and what is remembered of them."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import pickle
+from pathlib import Path
+
+import pytest
+
+import cuda_async as ca
+from cuda_async.ops import _module
+
+SAXPY = Path(__file__).resolve().parents[3] / "examples" / "simt" / "saxpy.ptx"
+
+
+@pytest.fixture
+def saxpy():
+    return ca.Module.from_file(SAXPY).function("saxpy_f32")
+
+
+@pytest.mark.parametrize("what", ["Module", "Function", "BoundLaunch"])
+@pytest.mark.parametrize("made", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_kernels_are_not_copied(device, saxpy, what, made):
+    """Another process makes its own; a message about a lock inside would not say so."""
+    x, y, out = ca.zip(ca.ones(4), ca.ones(4), ca.empty(4)).sync()
+    thing = {
+        "Module": lambda: saxpy.module,
+        "Function": lambda: saxpy,
+        "BoundLaunch": lambda: saxpy.bind(1, 4, 4, 2.0, ca.read(x), ca.read(y), ca.mut(out), device=device),
+    }[what]()
+    with pytest.raises(TypeError, match=f"a {what} cannot be copied or pickled; "):
+        made(thing)
+
+
+def test_an_operand_without_a_tensor_can_be_shown():
+    """`read()` and `mut()` make these; a debugger that shows one made by hand must not fail."""
+    assert (repr(ca.Read()), repr(ca.Mut())) == ("read(None)", "mut(None)")
+
+
+def test_classes_made_anew_are_forgotten(device, saxpy, monkeypatch):
+    """Each class of an argument is planned for once; a program that makes one per launch keeps no memory for it."""
+    monkeypatch.setattr(_module, "MAX_CONFIGS", 8)
+    x, y, out = ca.zip(ca.ones(4), ca.ones(4), ca.empty(4)).sync()
+    loaded = saxpy.load(device)
+    for n in range(1, 30):
+
+        class Count(ctypes.Structure):
+            _fields_ = (("n", ctypes.c_int),)
+
+        ca.fill(out, 0.0).sync()
+        saxpy.launch(1, 32, Count(n % 4 + 1), 2.0, ca.read(x), ca.read(y), ca.mut(out)).sync()
+        assert out.to_host().sync().tolist() == [3.0] * (n % 4 + 1) + [0.0] * (3 - n % 4)
+        assert len(loaded.plans) <= 8
+        assert len(loaded.launchers) <= 8
