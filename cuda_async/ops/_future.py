@@ -11,7 +11,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ..errors import CudaAsyncError, OperationCancelledError
-from ..scheduling import block_on, checkpoint, running_library, wait_for_callback, wait_for_submission
+from ..scheduling import (
+    block_on,
+    check_not_forked,
+    checkpoint,
+    forks,
+    running_library,
+    wait_for_callback,
+    wait_for_submission,
+)
 from ._execution import check_not_in_callback, run_detached
 from ._turns import MAX_ENQUEUEING_S, current_turn
 
@@ -66,6 +74,7 @@ class DeviceFuture(Generic[T]):
     """The result of work that was submitted with `start()`. Not tied to a loop, a task or a thread."""
 
     _lock: threading.Lock
+    _forks: int
     _state: State
     _execution: Execution | None  # None once everything is enqueued: it holds operations and their operands
     _submission: Submission | None
@@ -83,6 +92,7 @@ class DeviceFuture(Generic[T]):
     def _start(cls, execution: Execution) -> DeviceFuture[T]:
         self = object.__new__(cls)
         self._lock = threading.Lock()
+        self._forks = forks()
         self._state = State.ENQUEUEING
         self._execution = execution
         self._submission = None
@@ -146,7 +156,12 @@ class DeviceFuture(Generic[T]):
                 self._failed = failed
 
     def _begin(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` once everything is enqueued, has failed, or was cancelled."""
+        """Call `wake` once everything is enqueued, has failed, or was cancelled.
+
+        Raises:
+            ContextError: that would be in the parent of this forked process.
+        """
+        check_not_forked(self._forks, "this future")
         with self._lock:
             waits = self._state is State.ENQUEUEING
             if waits:

@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ConsumedError, CudaAsyncError, ReentrancyError
-from ..scheduling import block_on, wait_for_callback
+from ..scheduling import block_on, check_not_forked, forks, wait_for_callback
 from ._execution import DeviceWait, Execution, device_hint, holds_arrays, run_nested
 from ._op import DeviceOp
 
@@ -38,6 +38,7 @@ class Gate:
         submission: closes what the source enqueued, or None where it enqueued nothing.
         sources: submissions of other gates that the value comes from.
         waits_for: the gate that the source is blocked on.
+        forks: `forks()` when the source was started.
     """
 
     def __init__(self, source: DeviceOp[Any] | None) -> None:
@@ -50,6 +51,7 @@ class Gate:
         self.submission: Submission | None = None
         self.sources: list[Submission] = []
         self.waits_for: Gate | None = None
+        self.forks = 0
         self._waiting: list[Callable[[], None]] = []
 
     def enter(self, execution: Execution, frame: Any) -> bool:
@@ -57,6 +59,7 @@ class Gate:
         with self.lock:
             source, self.source = self.source, None
         if source is not None:
+            self.forks = forks()
             self._run(source, execution)
         owner = execution.owner
         if self.settled:
@@ -166,7 +169,12 @@ class Gate:
             execution.host_pending = holds_arrays(self.value)
 
     def begin(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` once settled; returns how to give up."""
+        """Call `wake` once settled; returns how to give up.
+
+        Raises:
+            ContextError: that would be in the parent of this forked process.
+        """
+        check_not_forked(self.forks, "this shared operation")
         with self.lock:
             waits = not self.settled
             if waits:

@@ -843,6 +843,9 @@ def _after_fork() -> None:
             device._set_lock()
             device._open_lock = threading.Lock()
             device._pool_lock = threading.RLock()
+            for stream in device._streams:
+                stream._condition = threading.Condition(device._lock)
+                stream._waiter = False
 
 
 if hasattr(os, "register_at_fork"):

@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from ..driver._inline import current_runner
+from ..errors import ContextError
 from ._watchdog import waiting
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ __all__ = [
     "WorkerTask",
     "abandoned_work",
     "block_on",
+    "check_not_forked",
+    "forks",
     "left_behind",
     "may_wait_elsewhere",
     "run_in_worker",
@@ -77,8 +80,26 @@ _abandoned: dict[Unfinished, None] = {}  # in order, so that a seeded device doe
 _abandoned_lock = threading.Lock()
 
 
+_forks = 0
+
+
+def forks() -> int:
+    """How many forks this process is away from the first: what was begun at another number, nobody goes on with."""
+    return _forks
+
+
+def check_not_forked(begun: int, what: str) -> None:
+    """Raises `ContextError` where `what`, begun when `forks()` was that, is the parent's."""
+    if begun != _forks:
+        raise ContextError(
+            f"{what} was begun before fork(), and the parent's threads go on with it there only; "
+            'start worker processes with multiprocessing.get_context("spawn")'
+        )
+
+
 def _forget_threads() -> None:
-    global _workers, _abandoned, _abandoned_lock
+    global _forks, _workers, _abandoned, _abandoned_lock
+    _forks += 1
     _workers = _Workers()
     _abandoned = {}
     _abandoned_lock = threading.Lock()

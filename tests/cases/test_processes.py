@@ -104,3 +104,52 @@ def test_forked_child_is_refused_every_kind_of_use(device, tmp_path):
         check=False,
     )
     assert done.stdout.splitlines() == [*(f"{n} True" for n in range(9)), "0.0"], done.stderr
+
+
+def test_what_was_begun_before_the_fork(device, tmp_path):
+    """Case C38: a future of a shared operation that the parent works on, and closing what is the parent's."""
+    script = tmp_path / "begun.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import asyncio, os, threading
+        import cuda_async as ca
+        release, entered = threading.Event(), threading.Event()
+        class Slow(ca.DeviceOp):
+            def prepare(self, ctx):
+                entered.set()
+                release.wait(30)
+            def execute(self, ctx):
+                return 5
+        async def awaits(thing):
+            return await thing
+        with ca.use_device("{device}") as device:
+            ca.zeros(4).sync()
+            stream = device.create_stream()
+            shared = ca.zeros(4).then(lambda _: Slow()).shared()
+            future = shared.map(lambda x: x + 1).start()
+            entered.wait(30)
+            child = os.fork()
+            if child == 0:
+                uses = [future.sync, lambda: asyncio.run(awaits(future))]
+                for number, use in enumerate(uses):
+                    try:
+                        use()
+                    except ca.ContextError as error:
+                        print(number, "spawn" in str(error), flush=True)
+                print(future.state, flush=True)
+                stream.close()
+                device.close()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            release.set()
+            print(future.sync(), shared.sync())
+        """)
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["0 True", "1 True", "enqueueing", "6 5"], done.stderr
