@@ -550,6 +550,7 @@ class Function:
             )
         grid = as_dimensions(grid, "grid")
         block = as_dimensions(block, "block")
+        values = tuple(values)  # an iterator would be used up by the first look
         types = tuple(map(type, values))
         if Read in types or Mut in types or Tensor in types:
             _refuse_tensors(self.name, values)
@@ -567,7 +568,7 @@ class Function:
         with device._lock:
             device._order(ctx.stream, read_buffers, write_buffers)
             plan.struct.pack_into(loaded.block.buffer, 0, *packed)
-            ctx.driver.launch(loaded.handle, grid, block, shared_mem_bytes, ctx.stream._handle, loaded.block)
+            ctx.driver.launch(loaded.handle, grid, block, config[2], ctx.stream._handle, loaded.block)
             ctx.stream._retained.append(loaded)
 
     def __reduce__(self) -> NoReturn:

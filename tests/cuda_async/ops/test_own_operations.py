@@ -59,6 +59,15 @@ def test_grids_take_every_form_that_launch_takes(xy, grid, block):
     assert result.tolist() == [2.0 * i + 1.0 for i in range(N)]
 
 
+@pytest.mark.parametrize("form", [tuple, list, iter], ids=lambda form: form.__name__)
+def test_values_in_any_form(xy, form):
+    def values(ctx, x, y, out):
+        return form([N, 2.0, ctx.read(x), ctx.read(y), ctx.write(out)])
+
+    result = AddScaled(saxpy(), *xy, values=values).to_host().sync()
+    assert result.tolist() == [2.0 * i + 1.0 for i in range(N)]
+
+
 @pytest.mark.parametrize("grid", [2.0, "2", None, (2, 1.5)])
 def test_grid_that_is_no_integer_is_refused(xy, grid):
     with pytest.raises(TypeError, match="grid"):
