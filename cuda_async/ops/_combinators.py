@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import CoroutineType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import ConsumedError, SchedulingError
@@ -59,12 +59,23 @@ def next_op(result: object, f: object, method: str) -> DeviceOp[Any]:
 
 def _refuse_coroutine(result: object, f: object) -> None:
     """A callback is called while enqueueing, so it cannot be a coroutine function."""
-    if isinstance(result, CoroutineType):
-        result.close()  # or Python warns of it too
+    if isinstance(result, (CoroutineType, AsyncGeneratorType)):
+        if isinstance(result, CoroutineType):
+            result.close()  # or Python warns of it too
         name = getattr(f, "__qualname__", repr(f))
         raise TypeError(
             f"{name} is an async function, and callbacks cannot be async: "
             "return an operation from .then() for what comes next on the device, or await this one first"
+        )
+
+
+def _refuse_unrun(result: object, f: object) -> None:
+    """What a callback of `inspect` returns is dropped, so nothing that is yet to run may be."""
+    if isinstance(result, GeneratorType) or (isinstance(result, DeviceOp) and not result._consumed):
+        name = getattr(f, "__qualname__", repr(f))
+        raise TypeError(
+            f"the function given to .inspect() only looks, but {name} returned a {type(result).__name__}, which would "
+            "never run; use .then() to go on with an operation"
         )
 
 
@@ -157,7 +168,8 @@ class Map(_OnSource[U]):
                 f"the function given to .map() returned a DeviceOp ({type(result).__name__}), which would never "
                 "run; use .then() to go on with an operation"
             )
-        if type(result) is CoroutineType:
+        kind = type(result)
+        if kind is CoroutineType or kind is AsyncGeneratorType:
             _refuse_coroutine(result, self._f)
         execution.value = result
 
@@ -172,7 +184,10 @@ class Inspect(_OnSource[T]):
     def _resume(self, execution: Execution, value: Any) -> None:
         if execution.host_pending and execution.wait_for_host_data(self, value):
             return
-        _refuse_coroutine(self._f(value), self._f)
+        result = self._f(value)
+        if result is not None:
+            _refuse_coroutine(result, self._f)
+            _refuse_unrun(result, self._f)
         execution.value = value
 
 

@@ -63,7 +63,12 @@ class DeviceOp(Generic[T_co]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in ("execute", "prepare", "needs_prepare"):
-            if inspect.iscoroutinefunction(vars(cls).get(name)):
+            written = vars(cls).get(name)
+            if inspect.isgeneratorfunction(written):
+                raise TypeError(
+                    f"{cls.__name__}.{name} has a yield in it, so a call would run nothing; return the output instead"
+                )
+            if inspect.iscoroutinefunction(written) or inspect.isasyncgenfunction(written):
                 raise TypeError(
                     f"{cls.__name__}.{name} is an async function; it is called while enqueueing, so it cannot be: "
                     "slow host work goes to prepare(), which runs on a worker thread"

@@ -113,6 +113,18 @@ def test_async_methods_are_refused_with_the_class(method):
     with pytest.raises(TypeError, match=rf"Wrong\.{method} is an async function"):
         type("Wrong", (ca.DeviceOp,), {method: coroutine})
 
+    async def async_generator(self, ctx):
+        yield
+
+    with pytest.raises(TypeError, match=rf"Wrong\.{method} is an async function"):
+        type("Wrong", (ca.DeviceOp,), {method: async_generator})
+
+    def generator(self, ctx):
+        yield
+
+    with pytest.raises(TypeError, match=rf"Wrong\.{method} has a yield in it"):
+        type("Wrong", (ca.DeviceOp,), {method: generator})
+
 
 async def coroutine():
     return 1
@@ -144,10 +156,34 @@ async def async_callback(_):
     return None
 
 
+async def async_generator_callback(_):
+    yield
+
+
+def generator_callback(_):
+    yield
+
+
 @pytest.mark.parametrize("method", ["then", "map", "inspect"])
 def test_callbacks_cannot_be_async(device, method):
-    with pytest.raises(TypeError, match="async_callback is an async function, and callbacks cannot be async"):
-        getattr(ca.value(1), method)(async_callback).sync()
+    for callback in (async_callback, async_generator_callback):
+        with pytest.raises(
+            TypeError, match=f"{callback.__name__} is an async function, and callbacks cannot"
+        ):
+            getattr(ca.value(1), method)(callback).sync()
+
+
+@pytest.mark.parametrize("callback", [generator_callback, lambda _: ca.zeros(3), lambda _: ca.shared(1)])
+def test_inspect_drops_nothing_that_would_run(device, callback):
+    with pytest.raises(TypeError, match=r"\.inspect\(\) only looks, but .* would never run"):
+        ca.value(1).inspect(callback).sync()
+
+
+def test_inspect_may_return_what_is_no_work(device):
+    run = ca.value(2)
+    run.sync()
+    for result in (None, 3, [1], run):
+        assert ca.value(1).inspect(lambda _, result=result: result).sync() == 1
 
 
 def test_partition_to_host_says_unpartition(device):
