@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from ._tensor import Tensor
 
 __all__ = ["Mut", "Read", "mut", "read"]
@@ -18,6 +20,9 @@ class Read:
     def __repr__(self) -> str:
         return f"read({getattr(self, 'tensor', None)!r})"
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise _no_attribute(self, name)
+
 
 class Mut:
     """An operand the kernel has to itself and may write. Made by `mut(tensor)`."""
@@ -27,6 +32,17 @@ class Mut:
 
     def __repr__(self) -> str:
         return f"mut({getattr(self, 'tensor', None)!r})"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise _no_attribute(self, name)
+
+
+def _no_attribute(operand: Read | Mut, name: str) -> AttributeError:
+    """Asked for only where there is none, so launches pay nothing for it."""
+    made, by = type(operand).__name__, type(operand).__name__.lower()
+    if name == "tensor":
+        return AttributeError(f"{made}() holds no tensor; such operands are made by {by}(tensor)")
+    return AttributeError(f"{made!r} object has no attribute {name!r}")
 
 
 def _refuse(tensor: object, name: str) -> TypeError:

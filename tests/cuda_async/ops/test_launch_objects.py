@@ -37,6 +37,12 @@ def test_kernels_are_not_copied(device, saxpy, what, made):
 def test_an_operand_without_a_tensor_can_be_shown():
     """`read()` and `mut()` make these; a debugger that shows one made by hand must not fail."""
     assert (repr(ca.Read()), repr(ca.Mut())) == ("read(None)", "mut(None)")
+    with pytest.raises(
+        AttributeError, match=r"Read\(\) holds no tensor; such operands are made by read\(tensor\)"
+    ):
+        ca.Read().tensor  # noqa: B018  # what a launch does
+    with pytest.raises(AttributeError, match="'Mut' object has no attribute 'what'"):
+        ca.Mut().what  # noqa: B018
 
 
 def test_classes_made_anew_are_forgotten(device, saxpy, monkeypatch):
