@@ -17,6 +17,7 @@ from ..ir import (
     UnpackOp,
 )
 from ._machine import Array, Frame, runs
+from ._memory import out_of_range
 
 __all__: list[str] = []
 
@@ -56,7 +57,7 @@ def _extract(frame: Frame, op: ExtractOp) -> None:
     rows = max(len(a) for a in (source, *index))
     result = np.empty((rows, *sides), source.dtype)
     for row in range(rows):
-        result[row] = source[row % len(source)][_part(index, row, sides)]
+        result[row] = source[row % len(source)][_part(op, source.shape[1:], index, row, sides)]
     frame[op.result] = result
 
 
@@ -68,14 +69,23 @@ def _insert(frame: Frame, op: InsertOp) -> None:
     rows = max(len(a) for a in (source, target, *index))
     result = np.array(np.broadcast_to(target, (rows, *target.shape[1:])))
     for row in range(rows):
-        result[row][_part(index, row, sides)] = source[row % len(source)]
+        result[row][_part(op, target.shape[1:], index, row, sides)] = source[row % len(source)]
     frame[op.result] = result
 
 
-def _part(index: list[Array], row: int, sides: tuple[int, ...]) -> tuple[slice, ...]:
+def _part(
+    op: ExtractOp | InsertOp, whole: tuple[int, ...], index: list[Array], row: int, sides: tuple[int, ...]
+) -> tuple[slice, ...]:
     """Where a part lies for a block."""
-    starts = [int(a[row % len(a)]) * side for a, side in zip(index, sides, strict=True)]
-    return tuple([slice(start, start + side) for start, side in zip(starts, sides, strict=True)])
+    numbers = [int(a[row % len(a)]) for a in index]
+    counts = [n // side for n, side in zip(whole, sides, strict=True)]
+    if not all(0 <= number < count for number, count in zip(numbers, counts, strict=True)):
+        raise out_of_range(
+            op,
+            f"{op.mnemonic} of part {tuple(numbers)} of a tile of shape {whole}, which has {tuple(counts)} parts "
+            f"of shape {sides}",
+        )
+    return tuple([slice(n * side, (n + 1) * side) for n, side in zip(numbers, sides, strict=True)])
 
 
 @runs(PackOp)

@@ -61,7 +61,11 @@ def cat(tiles: tuple[Tile, ...], axis: int) -> Tile:
 
 
 def extract(x: Tile, index: tuple[Scalar, ...] | Scalar, shape: Shape) -> Tile:
-    """Part number `index` of the equal parts of `shape` that `x` falls into; `shape` divides its sides."""
+    """Part number `index` of the equal parts of `shape` that `x` falls into; `shape` divides its sides.
+
+    An index that is no part's is an error: while compiling if it is known then, else a `KernelIndexError` on the
+    host device, and undefined on a GPU.
+    """
     kernel_only()
 
 

@@ -56,6 +56,21 @@ def numpy_function_that_is_not_there(out, x):
     out.store(np.linalg.norm(out.load()))  # error
 
 
+@refused(
+    "an index is of whole numbers and integer tiles, got 0.5", "tk.extract(out.load(), (0, 0.5), (1, 1))"
+)
+def fraction_of_a_part(out, x):
+    out.store(tk.extract(out.load(), (0, 0.5), (1, 1)))  # error
+
+
+@refused(
+    "an index is of whole numbers and integer scalars, got an int32 tile of shape (2,)",
+    "tk.insert(out.load(), (0, tk.arange(2, dtype=tk.int32)), out.load())",
+)
+def several_parts_at_once(out, x):
+    out.store(tk.insert(out.load(), (0, tk.arange(2, dtype=tk.int32)), out.load()))  # error
+
+
 @refused("tensor x has no len; use x.shape[0]", "len(x)")
 def len_of_tensor(out, x):
     out.store(len(x))  # error

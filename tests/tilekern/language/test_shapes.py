@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import cuda_async as ca
 import tilekern as tk
 
 FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
@@ -73,6 +74,26 @@ def test_shape_function(function, numpy, of):
         assert np.array_equal(result, folded)
     else:
         assert np.array_equal(of(X, function, expected.shape), expected)
+
+
+@pytest.mark.parametrize("number", [-2, -1, 4, 5])
+@pytest.mark.parametrize("name", ["extract", "insert"])
+def test_a_part_that_is_not_there(number, name, host):
+    """Known at run time only: NumPy would count a negative one from the end, and cut one past it."""
+
+    @tk.kernel
+    def kernel(out, x, place: int):
+        t = tk.load(x, (0, 0), (4, 8))
+        if name == "extract":
+            out.store(tk.extract(t, (0, place), (4, 2)))
+        else:
+            out.store(tk.extract(tk.insert(t, (0, place), tk.zeros((4, 2), t.dtype)), (0, 0), (4, 2)))
+
+    x = ca.from_host(X.reshape(8, 8)[:4]).sync()
+    with pytest.raises(
+        tk.KernelIndexError, match=rf"{name} of part \(0, {number}\).*which has \(1, 4\) parts"
+    ):
+        kernel(ca.empty((4, 2), "f4").partition((4, 2)), x, number).sync()
 
 
 @tk.kernel

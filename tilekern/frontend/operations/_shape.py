@@ -26,6 +26,7 @@ from ...ir import (
     tile_shape_problem,
 )
 from .._operators import binary
+from .._pointers import place_tile
 from .._promotion import as_tile, cast, promote
 from .._promotion import broadcast_to as broadcast_value
 from .._promotion import reshape as reshape_value
@@ -199,7 +200,10 @@ def _part_index(t: Translator, value: Value, index: object, sides: tuple[int, ..
             raise t.wrong_value(f"side {side} does not divide {whole}, the tile's side along axis {axis}")
         if isinstance(part, int) and not 0 <= part < whole // side:
             raise t.wrong_value(f"index {part} along axis {axis}, which has {whole // side} parts")
-        numbers.append(cast(t, as_tile(t, part), int32))
+        number = place_tile(t, part, "an index")
+        if not is_scalar(number):
+            raise t.wrong_type(f"an index is of whole numbers and integer scalars, got {describe(part)}")
+        numbers.append(cast(t, number, int32))
     return tuple(numbers)
 
 
