@@ -94,12 +94,41 @@ def test_wrong_command_lines(arguments, message, source, capsys):
         ("{}", "lists no variants"),
         ('{"variant": [{"kernal": "x"}]}', "kernal"),
         ('{"variant": [{}]}', "names no kernel"),
+        ('{"variant": [3]}', "variant 1: a variant, its options and its arguments are tables"),
+        ('{"variant": [{"kernel": "command_line_kernels:scale", "options": 2}]}', "are tables"),
+        (
+            '{"variant": [{"kernel": "command_line_kernels:scale", "arch": 90}]}',
+            "arch is a name such as 'sm_90'",
+        ),
     ],
 )
 def test_wrong_files_of_variants(text, message, source, capsys):
     (source / "v.json").write_text(text)
     assert main(["compile", "--spec", "v.json"]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "message"),
+    [
+        ("x", "float4_e2m1fn[*]", "dtype(float4_e2m1fn) is not a supported element type"),
+        ("x", f"float32[{10**20}]", "shape (100000000000000000000,) has more than 2**62 elements"),
+        ("x", "float32[*]/4x4", "tile shape (4, 4) does not fit"),
+        ("a", f"{2**1100}", "is an int too large for float64"),
+    ],
+)
+def test_arguments_that_cannot_be(name, argument, message, source, capsys):
+    arguments = {"out": "float32[*]/256", "x": "float32[*]", "a": "1", "BLOCK": "256", name: argument}
+    words = [word for pair in arguments.items() for word in ("-a", "=".join(pair))]
+    assert main(["report", "command_line_kernels:scale", *words]) == 1
+    assert f"tilekern: scale: {name}" in (err := capsys.readouterr().err)
+    assert message in err
+
+
+def test_module_that_is_no_python(source, capsys):
+    (source / "no_python.py").write_text("def (")
+    assert main(["report", "no_python.py:scale"]) == 2
+    assert "no_python.py cannot be imported: invalid syntax (no_python.py, line 1)" in capsys.readouterr().err
 
 
 def test_kernel_that_does_not_compile(source, capsys):

@@ -49,7 +49,7 @@ def kernel_named(name: str) -> Kernel:
         raise UsageError(f"{name!r} names no kernel; write module:kernel, such as mypackage.kernels:scale")
     try:
         module = _module(module_name)
-    except ImportError as error:
+    except (ImportError, SyntaxError) as error:
         raise UsageError(f"{module_name} cannot be imported: {error}") from error
     found: Any = module
     for part in attribute.split("."):
@@ -121,11 +121,19 @@ def from_file(file: str, architectures: Sequence[str]) -> list[Wanted]:
     found = []
     for position, entry in enumerate(listed, 1):
         where = f"{file}: variant {position}"
+        if not isinstance(entry, dict) or not all(
+            isinstance(entry.get(key, {}), dict) for key in ("options", "arguments")
+        ):
+            raise UsageError(f"{where}: a variant, its options and its arguments are tables")
         unknown = set(entry) - {"kernel", "arch", "options", "arguments"}
         if unknown or not isinstance(entry.get("kernel"), str):
             wrong = f"has {', '.join(sorted(unknown))}, which mean nothing" if unknown else "names no kernel"
             raise UsageError(f"{where} {wrong}; it takes kernel, arch, options and arguments")
         arch = entry.get("arch", [])
+        if not isinstance(arch, str) and not (
+            isinstance(arch, list) and all(isinstance(name, str) for name in arch)
+        ):
+            raise UsageError(f"{where}: arch is a name such as 'sm_90', or a list of them, got {arch!r}")
         found.append(
             wanted(
                 entry["kernel"],

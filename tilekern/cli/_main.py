@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         sys.stderr.write(f"tilekern: {error}\n")
         return 2
-    except (CudaAsyncError, OSError) as error:
+    except (CudaAsyncError, OSError, OverflowError) as error:  # a number may be too large for a kernel
         sys.stderr.write(f"tilekern: {error}\n")
         return 1
     return code

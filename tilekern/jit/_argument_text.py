@@ -67,7 +67,10 @@ def _tensor(where: str, match: re.Match[str]) -> Meta | MetaMut | MetaPartition:
         raise KernelArgumentError(
             f"{where}: there is no element type {name}; there are {', '.join(_dtypes())}"
         )
-    tensor = make_meta([_extent(where, part.strip()) for part in extents.split(",")], dtype)
+    try:
+        tensor = make_meta([_extent(where, part.strip()) for part in extents.split(",")], dtype)
+    except (TypeError, ValueError) as error:
+        raise KernelArgumentError(f"{where}: {error}") from None
     if tile is None:
         return tensor.mut() if is_mut else tensor
     if is_mut:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import DTypeLike
+
+from cuda_async.memory import as_dtype, as_shape
 
 from ..dtypes import DType
 
@@ -28,7 +31,7 @@ class Meta:
 
     def partition(self, tile_shape: Sequence[int] | int) -> MetaPartition:
         """As `Tensor.partition`."""
-        shape = (tile_shape,) if isinstance(tile_shape, int) else tuple(tile_shape)
+        shape = as_shape(tile_shape)
         if len(shape) != len(self.shape) or not all(side > 0 for side in shape):
             raise ValueError(f"tile shape {shape} does not fit a tensor of shape {self.shape}")
         return MetaPartition(self, shape)
@@ -57,8 +60,8 @@ class MetaPartition:
 
     def map(self, map_shape: Sequence[int] | int, tile_blocks: int = 1) -> MetaMapped:
         """As `Partition.map`."""
-        shape = (map_shape,) if isinstance(map_shape, int) else tuple(map_shape)
-        if len(shape) != len(self.tile_shape) or not any(shape) or min(shape) < 0:
+        shape = as_shape(map_shape)
+        if len(shape) != len(self.tile_shape) or not any(shape):
             raise ValueError(f"map shape {shape} must have {len(self.tile_shape)} axes, not all of them 0")
         return MetaMapped(self, shape, tile_blocks)
 
@@ -101,10 +104,10 @@ def make_meta(
     alignment: int = 256,
 ) -> Meta:
     """`meta`, as users call it."""
-    sides = (shape,) if isinstance(shape, int) else tuple(shape)
+    sides = as_shape(shape)
     if strides is None:
         strides = [math.prod(sides[axis + 1 :]) for axis in range(len(sides))]
     if len(strides) != len(sides):
         raise ValueError(f"{len(strides)} strides for {len(sides)} axes; give one per axis")
-    kind = dtype.dtype if isinstance(dtype, DType) else np.dtype(dtype)
-    return Meta(sides, kind, tuple(strides), alignment)
+    kind = as_dtype(dtype.dtype if isinstance(dtype, DType) else dtype)
+    return Meta(sides, kind, tuple(map(operator.index, strides)), alignment)

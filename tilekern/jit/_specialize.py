@@ -275,7 +275,10 @@ def as_scalar(where: str, parameter: Parameter, arg: object) -> tuple[DType, boo
     if parameter.number is float or (declared is not None and declared.is_float):
         if not isinstance(arg, int | float):
             raise KernelArgumentError(f"{where} is declared {parameter.declared}, got {_describe(arg)}")
-        return declared or float64, float(arg)
+        try:
+            return declared or float64, float(arg)
+        except OverflowError:
+            raise OverflowError(f"{where} is an int too large for {(declared or float64).name}") from None
     if isinstance(arg, bool) and declared is None and parameter.number is None:
         return bool_, arg
     if isinstance(arg, float) and declared is None and parameter.number is None:

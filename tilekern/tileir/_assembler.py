@@ -318,7 +318,7 @@ def _explain(report: _Report, finished: Finished, timeout_s: float, folder: str 
     if finished.exit_code < 0 or finished.exit_code > 128:
         number = -finished.exit_code if finished.exit_code < 0 else finished.exit_code - 128
         return CompilerCrashedError(f"the assembler was ended by {_signal_name(number)}", **facts)
-    if report.arch and re.search(r"Cannot find option named|architecture \S+ is not supported", text):
+    if re.search(r"Cannot find option named|architecture \S+ is not supported", text):
         known = report.toolchain.architectures
         unknown = UnknownArchitectureError(
             f"the assembler has no target {report.arch!r}; it has {', '.join(known) or 'none that it lists'}",

@@ -172,8 +172,23 @@ def test_argument_is_refused_before_anything_runs(make, error, message, device):
 
 
 def test_complex_tensor_is_refused(host):
-    with pytest.raises(TypeError, match="complex64"):
+    with pytest.raises(TypeError, match="'c8' is not a supported element type"):
         scale.ir(tk.meta(8, "c8").partition(8), tk.meta(8, "f4"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "error", "message"),
+    [
+        ((4, -1), "f4", ValueError, "shape axis 1 is -1"),
+        (4.5, "f4", TypeError, "got 4.5"),
+        ((2, 4.0), "f4", TypeError, "shape axis 1 is 4.0"),
+        (4, "q9", TypeError, "'q9' is not a supported element type"),
+        (4, None, TypeError, "None is not a supported element type"),
+    ],
+)
+def test_stand_in_for_no_tensor(shape, dtype, error, message):
+    with pytest.raises(error, match=message):
+        tk.meta(shape, dtype)
 
 
 def test_tensor_of_another_device(host):

@@ -133,9 +133,10 @@ def test_architecture_without_fp8_says_so() -> None:
     assert assemble(matmul(types.f8e4m3fn), "sm_90").cubin
 
 
-def test_unknown_architecture_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownArchitectureError, match=r"no target 'sm_75'; it has sm_80, sm_86") as caught:
-        assemble(matmul(), "sm_75")
+@pytest.mark.parametrize("arch", ["sm_75", "sm90", ""])
+def test_unknown_architecture_lists_the_known_ones(arch: str) -> None:
+    with pytest.raises(UnknownArchitectureError, match=rf"no target '{arch}'; it has sm_80, sm_86") as caught:
+        assemble(matmul(), arch)
     assert "sm_90" in caught.value.known
 
 
