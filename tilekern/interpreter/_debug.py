@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cuda_async.driver.host import c_text
+
 from ..dtypes import DType
 from ..errors import KernelAssertionError, KernelIndexError
 from ..ir import CONVERSION, AssertOp, GridLaunchDependentsOp, GridWaitOp, PrintOp
@@ -15,6 +17,8 @@ from ._elementwise import dtype_of_value
 from ._machine import Array, Frame, runs
 
 __all__: list[str] = []
+
+_OPTIONS = re.compile(r"([-+ #0]*)(\d*)(?:\.(\d+))?")
 
 _NO_TOKEN = np.zeros(1, bool)
 
@@ -51,12 +55,15 @@ def _print(frame: Frame, op: PrintOp) -> None:
 def _formatter(options: str, kind: str, dtype: DType) -> Callable[[object], str]:
     """How one element is written, as C does it with the integer it is passed as."""
     bits = max(32, dtype.bits)
+    match = _OPTIONS.fullmatch(options)
+    assert match is not None
+    flags, width, precision = match.groups()
 
     def write(element: object) -> str:
         number = float(element) if dtype.is_float else int(element)  # type: ignore[call-overload,arg-type]
         if kind in "uxXo" and number < 0:
             number += 1 << bits
-        return f"%{options}{'d' if kind == 'u' else kind}" % number
+        return c_text(flags, width, precision, kind, number)
 
     return write
 

@@ -8,9 +8,10 @@
   pool in it, `_convert.py` the arithmetic of conversions.
 - `_modules.py` loads modules; `ptx/` parses and interprets PTX; `_limits.py` says what a launch may ask for.
 - `check/` looks for races and misuse of memory, where that is wanted: `Engine.checker`, `HostMemory.checker`.
-- `_fork.py` keeps locks whole over a fork; `_settings.py` reads the environment.
+- `_c_text.py` writes numbers as C does; `_fork.py` keeps locks whole over a fork; `_settings.py` reads the environment.
 """
 
+from ._c_text import c_text
 from ._driver import HostDriver
 from ._footprint import Footprint, FootprintBook
 from ._memory import HostMemory
@@ -33,6 +34,7 @@ __all__ = [
     "ReplayedOrder",
     "SeededEngine",
     "SeededOrder",
+    "c_text",
     "host_device_count",
     "open_host_driver",
 ]

@@ -77,6 +77,20 @@ def test_every_type_is_printed(dtype, output):
     assert output(show, x) == ("[0.000000, 1.000000]\n" if is_float else "[0, 1]\n")
 
 
+@pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8"])
+def test_the_largest_unsigned_numbers(dtype, output):
+    @tk.kernel
+    def show(x):
+        t = tk.load(x, 0, 2)
+        print(t, f"{t:d} {t:<5d}|{t:+}")
+        tk.printf("%d %i\n", t, t)
+
+    largest = int(np.iinfo(dtype).max)
+    x = np.array([largest, 7], dtype)
+    whole = f"[{largest}, 7]"
+    assert output(show, x) == f"{whole} {whole} [{largest:<5d}, 7    ]|{whole}\n{whole} {whole}\n"
+
+
 class Point(NamedTuple):
     x: object
     y: object

@@ -108,7 +108,7 @@ def print_formatted(t: Translator, text: object, values: tuple[object, ...]) -> 
     kinds = [match.group(2) for match in _LENGTHS.finditer(text) if match.group() != "%%"]
     if len(kinds) != len(values):
         raise t.wrong_value(f"{text!r} has {len(kinds)} conversions, got {len(values)} values")
-    printed = []
+    printed: list[Value] = []
     for kind, value in zip(kinds, values, strict=True):
         tile = _printable(t, as_tile(t, value, "a printed value"))
         is_float = tile_type(tile).number.is_float
@@ -117,7 +117,14 @@ def print_formatted(t: Translator, text: object, values: tuple[object, ...]) -> 
                 f"%{kind} prints {'whole numbers' if is_float else 'floats'}, got {describe(value)}"
             )
         printed.append(tile)
-    bare = _LENGTHS.sub(lambda m: "%%" if m.group() == "%%" else f"%{m.group(1)}{m.group(2)}", text)
+    rest_of = iter(printed)
+
+    def bare_conversion(match: re.Match[str]) -> str:
+        if match.group() == "%%":
+            return "%%"
+        return f"%{match.group(1)}{_own_kind(match.group(2), next(rest_of))}"
+
+    bare = _LENGTHS.sub(bare_conversion, text)
     _print(t, bare, printed)
     return None
 
@@ -135,6 +142,12 @@ def _printable(t: Translator, value: Value) -> Value:
     return cast(t, value, float32) if tile_type(value).number.restricted else value
 
 
+def _own_kind(kind: str, value: Value) -> str:
+    """C's `d` takes the largest unsigned numbers for negative ones; theirs is `u`."""
+    dtype = tile_type(value).number
+    return "u" if kind in "di" and dtype.is_integer and not dtype.is_signed else kind
+
+
 def _conversion(t: Translator, value: Value, specification: str) -> str:
     """C's conversion for a tile and a format of Python's."""
     is_float = tile_type(value).number.is_float
@@ -145,7 +158,7 @@ def _conversion(t: Translator, value: Value, specification: str) -> str:
             "o, f, F, e, E, g, G"
         )
     align, sign, alternate, zero, width, precision, kind = match.groups()
-    kind = kind or ("f" if is_float else "d")
+    kind = _own_kind(kind or ("f" if is_float else "d"), value)
     if is_float != (kind in "fFeEgG"):
         raise t.wrong_type(
             f"format {kind} is for {'whole numbers' if is_float else 'floats'}, got {describe(value)}"

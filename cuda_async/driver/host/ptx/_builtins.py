@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from .._c_text import c_text
 from ._spaces import GENERIC
 
 if TYPE_CHECKING:
@@ -115,9 +116,9 @@ def format_printf(
                 value &= (1 << bits) - 1
                 if signed and value >> (bits - 1):
                     value -= 1 << bits
-            return (spec + ("d" if kind in "diu" else kind)) % value
+            return c_text(flags, width, precision, kind, value)
         if kind in "eEfFgG":
-            return (spec + kind) % take("d", 8)
+            return c_text(flags, width, precision, kind, take("d", 8))
         if kind in "aA":
             shown = float(take("d", 8)).hex()
             return ("%" + flags.replace("0", "") + width + "s") % (shown.upper() if kind == "A" else shown)
