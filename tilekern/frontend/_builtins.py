@@ -36,7 +36,7 @@ from .operations import HANDLERS
 if TYPE_CHECKING:
     from ._translator import Translator
 
-__all__ = ["SPECIAL", "call_builtin", "compute"]
+__all__ = ["SPECIAL", "call_builtin", "compute", "why_not"]
 
 _PLAIN: frozenset[object] = frozenset(
     {issubclass, sorted, divmod, round, repr, pow, ord, chr, hash, callable, bin, hex, format, ascii}
@@ -72,7 +72,7 @@ def call_builtin(t: Translator, function: object, args: Args, kwargs: Keywords) 
                 f"{name} would change a {type(owner).__name__}, and nothing changes in place in a kernel; make a new "
                 "one, as in (*items, item) or {**table, key: value}"
             )
-        raise t.wrong_type(_why_not(function, name))
+        raise t.wrong_type(why_not(function, name))
     if isinstance(function, type):
         if record_fields(function) is not None and holds_tiles((args, tuple(kwargs.values()))):
             return make_record(t, function, args, kwargs)
@@ -92,7 +92,8 @@ def call_builtin(t: Translator, function: object, args: Args, kwargs: Keywords) 
     return compute(t, function, args, kwargs)
 
 
-def _why_not(function: object, name: str) -> str:
+def why_not(function: object, name: str) -> str:
+    """Why a function that is not written for kernels cannot be called in one, and what to do."""
     module = str(getattr(function, "__module__", None) or type(function).__module__)
     if module.partition(".")[0] == "numpy":
         ours = f"use tk.{name}" if hasattr(language, name) else "give what it makes as an argument"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .. import language
 from ..dtypes import DType
 from ._aggregates import is_named_tuple, leaves
-from ._builtins import SPECIAL, call_builtin
+from ._builtins import SPECIAL, call_builtin, why_not
 from ._frame import Frame, Returned
 from ._methods import METHODS, method_of
 from ._promotion import as_tile, cast
@@ -89,6 +89,8 @@ _OF_THE_HOST = ("cuda_async", "tilekern.jit", "tilekern.tileir", "tilekern.tune"
 
 def _refuse_host_function(t: Translator, function: types.FunctionType) -> None:
     module = function.__module__ or ""
+    if module.partition(".")[0] == "numpy":
+        raise t.wrong_type(why_not(function, function.__name__))
     if module.startswith(_OF_THE_HOST):
         raise t.wrong_type(
             f"{module.partition('.')[0]}.{function.__name__} is for the host and cannot be called in a kernel; call it "

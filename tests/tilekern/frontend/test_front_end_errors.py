@@ -71,6 +71,11 @@ def several_parts_at_once(out, x):
     out.store(tk.insert(out.load(), (0, tk.arange(2, dtype=tk.int32)), out.load()))  # error
 
 
+@refused("np.ones works on the host, before a kernel runs; use tk.ones", "np.ones(8)")
+def numpy_function_written_in_python(out, x):
+    out.store(out.load() + np.ones(8))  # error
+
+
 @refused("tensor x has no len; use x.shape[0]", "len(x)")
 def len_of_tensor(out, x):
     out.store(len(x))  # error
