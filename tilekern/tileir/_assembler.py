@@ -344,9 +344,15 @@ def _explain(report: _Report, finished: Finished, timeout_s: float, folder: str 
         return refused
     if finished.exit_code == 3:
         return _rejected(report, finished, folder)
+    hint = ""
+    if "failed to compile Tile IR program" in text:
+        hint = (
+            " and does not say why; it does so where a kernel needs more shared memory than the architecture has: "
+            "smaller tiles need less, above all of scans and of several tiles scanned or reduced together"
+        )
     return CompilerFailedError(
         f"the assembler gave up with exit code {finished.exit_code}"
-        + ("" if text.strip() else " and said nothing"),
+        + (hint if text.strip() else " and said nothing"),
         **facts,
     )
 

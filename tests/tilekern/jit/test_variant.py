@@ -98,6 +98,30 @@ def test_unknown_architecture(disassemble, tmp_path):
         variant(row_softmax, SOFTMAX, DiskCache(tmp_path), "sm_75")
 
 
+def test_too_much_shared_memory():
+    """sm_90 has the 209 KiB that this takes, sm_89 has not."""
+
+    @tk.kernel
+    def scans(out, x):
+        t = tk.load(x, (0, 0), (128, 32))
+
+        def three(a, b, c, u, v, w):
+            return a + u, b ^ v, tk.minimum(c, w)
+
+        def last(a, b):
+            return b + 0 // b if b != 0 else a
+
+        mixed = tk.scan((t, t, t), 0, three, (0, 0, 100))[1]
+        tk.store(out, (0, 0), tk.permute(tk.scan(mixed, 1, last, 0, reverse=True), (1, 0)))
+
+    args = tk.meta((31, 126), "u8").mut(), tk.meta((11, 51), "u8")
+    assert scans.cubin(*args, arch="sm_90")
+    with pytest.raises(
+        tileir.errors.CompilerFailedError, match="more shared memory than the architecture has"
+    ):
+        scans.cubin(*args, arch="sm_89")
+
+
 def test_missing_assembler_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEKERN_TILEIRAS", str(tmp_path / "nowhere"))
     with pytest.raises(tileir.errors.CompilerNotFoundError, match="correct or unset it"):
