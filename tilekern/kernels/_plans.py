@@ -105,7 +105,11 @@ def multiprocessors(tensor: Tensor) -> int:
 def product_plan(
     like: Tensor, m: int, n: int, k: int, *, tf32: bool = False, walks: bool = True
 ) -> ProductPlan:
-    """For (m, k) @ (k, n) of the type and on the device of `like`; `walks`: blocks may walk tiles."""
+    """For (m, k) @ (k, n) of the type and on the device of `like`; `walks`: blocks may walk tiles.
+
+    Where they may not, the largest tile of which there are enough is taken, as the estimates are of those that do: for
+    64 products of 512^3 on an H200, (256, 256) takes 59 us, (128, 128) 68, and (64, 128) 83.
+    """
     device = like.device
     generation, _ = device.compute_capability
     is_float32 = like.dtype.itemsize == 4
@@ -119,7 +123,11 @@ def _product_plan(
     if not is_float32 and m <= 16:
         plan = next((plan for plan in _FEW_ROWS if plan.tiles(m, n) >= 2 * enough), _FEW_ROWS[-1])
     elif not is_float32 and generation in HOPPER:
-        plan = min(_HOPPER, key=lambda choice: _estimate(choice, enough, m, n, k, walks)).plan
+        if walks:
+            plan = min(_HOPPER, key=lambda choice: _estimate(choice, enough, m, n, k)).plan
+        else:
+            plans = tuple(choice.plan for choice in _HOPPER)
+            plan = next((plan for plan in plans if plan.tiles(m, n) * plan.ctas >= enough), plans[-1])
         if not plan.is_persistent and plan.tiles(m, n) > enough:
             plan = plan._replace(occupancy=min(3, -(-plan.tiles(m, n) // enough)))
     else:
@@ -133,11 +141,9 @@ def _product_plan(
     )
 
 
-def _estimate(choice: _Choice, enough: int, m: int, n: int, k: int, walks: bool = True) -> float:
+def _estimate(choice: _Choice, enough: int, m: int, n: int, k: int) -> float:
     """What a product takes, in millionths of a microsecond: rounds of tiles over all multiprocessors."""
     plan, rate, ends, overlap = choice
-    if plan.is_persistent and not walks:
-        overlap = 1
     rounds = -(-plan.tiles(m, n) * plan.ctas // enough)
     along = rounds * k + -(-rounds // overlap) * ends
     return plan.rows * plan.columns / plan.ctas * along / rate

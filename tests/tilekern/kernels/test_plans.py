@@ -28,6 +28,11 @@ def test_tiles_of_products(shape, tile):
     assert plan.is_persistent == (tile[0] >= 128)
 
 
+def test_tiles_of_batches():
+    plan = _plans._product_plan(False, False, 9, 132, 64 * 512, 512, 512, False)
+    assert (plan.rows, plan.columns) == (256, 256)
+
+
 @pytest.mark.parametrize(
     ("shape", "tile"),
     [
