@@ -144,8 +144,8 @@ def another_order(seed: int | None) -> Iterator[None]:
     compiling: Any = _compile
     usual = compiling.pipeline
 
-    def changed(check: Any, *, fuse: bool, for_device: bool) -> tuple[Pass, ...]:
-        return (*usual(check, fuse=fuse, for_device=True), AnotherOrder(seed))
+    def changed(check: Any, **how: Any) -> tuple[Pass, ...]:
+        return (*usual(check, **{**how, "for_device": True}), AnotherOrder(seed))
 
     compiling.pipeline = changed
     try:
