@@ -1,7 +1,7 @@
 """Rewrites of the IR. `run_passes` runs and verifies them; each has a file that says what it matches.
 
 `pipeline(...)` is what a kernel goes through: `PIPELINE`, the bounds checks, `AFTER_CHECKS`, and, where it is
-compiled, `FOR_DEVICE`: the interpreter runs in program order and needs no tokens, and no facts.
+compiled, `EXPAND`, facts and `order(...)`: the interpreter runs in program order and needs no tokens, and no facts.
 """
 
 from ._check_bounds import CheckBounds, CheckedAxis, LaunchCondition, Placement, Rung

@@ -259,6 +259,40 @@ def hinted(out, x):
     out.store(t)
 
 
+@tk.kernel
+def half_hinted(out, x, y):
+    i, j = out.index
+    acc = tk.zeros(out.shape, tk.float32)
+    for k in range(tk.num_tiles(x, 1, (64, 64))):
+        acc = tk.mma(tk.load(x, (i, k), (64, 64)), tk.load(y, (k, j), (64, 64), allow_tma=True), acc)
+    out.store(acc)
+
+
+def test_option_keeps_accesses_from_the_tensor_memory_accelerator(disassemble):
+    """Those that do not allow it themselves."""
+    factor = tk.meta((256, 256), "bfloat16")
+    args = (tk.meta((256, 256), "f4").partition((64, 64)), factor, factor)
+    free, direct = (
+        half_hinted.with_options(allow_tma=allowed).ptx(*args, arch="sm_90") for allowed in (True, False)
+    )
+    loads, stores = "cp.async.bulk.tensor.2d.shared", "cp.async.bulk.tensor.2d.global"
+    assert free.count(loads) == 2
+    assert stores in free
+    assert "ld.global" not in free
+    assert direct.count(loads) == 1
+    assert stores not in direct
+    assert "ld.global" in direct
+    with pytest.raises(tk.KernelOptionError, match="allow_tma is True or False, got None"):
+        half_hinted.with_options(allow_tma=None)
+
+
+def test_option_that_keeps_from_the_accelerator_changes_no_value(run):
+    x = np.arange(64 * 100, dtype="f4").reshape(64, 100) % 7
+    y = x.T.copy()
+    found = run(half_hinted.with_options(allow_tma=False), ((64, 64), "f4", (64, 64)), x, y)
+    assert np.array_equal(found, x @ y)
+
+
 def test_hints_change_nothing(run):
     x = np.arange(100, dtype="f4").reshape(10, 10)
     assert np.array_equal(run(hinted, ((10, 10), "f4", (4, 4)), x), x)
