@@ -16,7 +16,7 @@ from .._terms import Argument, encoded
 from ..frontend import FunctionSource, LaunchCheck, ParameterSpec, Program, Requires, translate
 from ..ir import Function, PointerType, TileType
 from ..passes import CheckBounds, LaunchCondition, Placement, pipeline, run_passes
-from ._dependent import check_waits_first
+from ._dependent import check_waits_first, wait_at_the_beginning
 from ._disk_cache import name_of
 from ._timings import CompileTimings, Origin
 from ._variant import HOST, Variant
@@ -78,6 +78,8 @@ def build_program(
     clock = clock or _Clock.start()
     grid = options.const_grid if isinstance(options.const_grid, tuple) else None
     program = translate(source, specs, options.hints, grid, options.preconditions)
+    if options.programmatic_dependent_launch:
+        wait_at_the_beginning(program.function)
     clock.step("front_end")
     check = CheckBounds(
         program.facts,

@@ -3,6 +3,9 @@
 What makes that safe: every block waits before it touches memory or ends, so no access of the kernel comes before
 the end of the one in front of it, and the kernel does not end before that one has. Everything else about
 streams (order, events, frees) then holds as for any launch.
+
+A kernel that does not say where it waits does so at its beginning, behind letting the next one begin: that one's blocks
+come in where this kernel leaves room, and wait in turn. What is hidden is how long a launch takes.
 """
 
 from __future__ import annotations
@@ -10,12 +13,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import KernelValueError
-from ..ir import GridWaitOp, Op, walk
+from ..ir import GridLaunchDependentsOp, GridWaitOp, Op, TokenType, Value, walk
 
 if TYPE_CHECKING:
     from ..ir import Function
 
-__all__ = ["check_waits_first"]
+__all__ = ["check_waits_first", "wait_at_the_beginning"]
+
+
+def wait_at_the_beginning(function: Function) -> None:
+    """Let the next kernel begin, and wait for the one before, unless the kernel itself says where."""
+    if not any(isinstance(op, GridWaitOp | GridLaunchDependentsOp) for op in walk(function.body)):
+        function.body.ops[:0] = [
+            kind(result_token=Value(TokenType())) for kind in (GridLaunchDependentsOp, GridWaitOp)
+        ]
 
 
 def check_waits_first(function: Function) -> None:

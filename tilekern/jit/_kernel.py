@@ -536,6 +536,7 @@ def kernel(
     check_variants: bool = True,
     fuse_multiply_add: bool = False,
     allow_tma: bool = True,
+    programmatic_dependent_launch: bool = False,
 ) -> Callable[[Callable[..., object]], Kernel]: ...
 def kernel(
     function: Callable[..., object] | None = None,
@@ -556,6 +557,7 @@ def kernel(
     check_variants: bool = True,
     fuse_multiply_add: bool = False,
     allow_tma: bool = True,
+    programmatic_dependent_launch: bool = False,
 ) -> Kernel | Callable[[Callable[..., object]], Kernel]:
     """Make a function a tile kernel: `@tk.kernel`, or `@tk.kernel(occupancy=2)` with options.
 
@@ -576,6 +578,7 @@ def kernel(
         check_variants=check_variants,
         fuse_multiply_add=fuse_multiply_add,
         allow_tma=allow_tma,
+        programmatic_dependent_launch=programmatic_dependent_launch,
         **({} if checks_in_place is None else {"checks_in_place": checks_in_place}),
     )
     if function is not None:

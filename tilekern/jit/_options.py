@@ -75,8 +75,9 @@ class KernelOptions:
         fuse_multiply_add: `a * b + c` of floats may be rounded once instead of twice.
         allow_tma: False keeps loads and stores from the tensor memory accelerator, but for those that allow it
             themselves: setting it up takes about a microsecond, which a small kernel has no use for.
-        programmatic_dependent_launch: the kernel may begin while the one before it on the stream still runs; it
-            calls `tk.grid_dependency_control_wait()` before it touches memory. From sm_90 on; elsewhere, and in
+        programmatic_dependent_launch: the kernel may begin while the one before it on the stream still runs. It
+            waits for that at its beginning, and lets the next one begin, or where it calls
+            `tk.grid_dependency_control_wait()` itself, before it touches memory. From sm_90 on; elsewhere, and in
             bound launches, it begins as any other.
 
     `occupancy`, `num_ctas`, `num_worker_warps` and `opt_level` may be `ByTarget`, with a value per architecture.

@@ -204,6 +204,38 @@ def test_launch_that_may_begin_early_computes_the_same(run):
     assert x.to_host().sync().tolist() == [10, 11, 12, 13]
 
 
+@tk.kernel(programmatic_dependent_launch=True)
+def plain_but_early(out: tk.Tile1D, x: tk.Tensor1D):
+    out.store(tk.load_like(x, out) + 1)
+
+
+def test_kernel_that_says_nothing_waits_at_its_beginning(run):
+    """And lets the next one begin; all that it loads and stores comes behind its wait."""
+    t = tk.meta(4, "f4")
+    lines = [line.strip() for line in plain_but_early.ir(t.partition(4), t).splitlines()]
+    (lets,) = [n for n, line in enumerate(lines) if "grid_launch_dependents" in line]
+    (waits,) = [n for n, line in enumerate(lines) if "grid_wait" in line]
+    (loads,) = [n for n, line in enumerate(lines) if " load " in line]
+    assert lets < waits < loads
+    token = lines[waits].split(" =")[0]
+    assert lines[loads].split("]")[1].startswith(f", {token}")
+    x = ca.from_host(np.arange(4, dtype="f4")).sync()
+    for _ in range(20):
+        x = plain_but_early(ca.empty(4, "f4").partition(4), x).first().unpartition().sync()
+    assert x.to_host().sync().tolist() == [20, 21, 22, 23]
+
+
+def test_kernel_that_lets_the_next_one_begin_says_itself_where_it_waits(host):
+    @tk.kernel
+    def half(out: tk.Tile1D, x: tk.Tensor1D):
+        tk.grid_dependency_control_launch_dependents()
+        out.store(tk.load_like(x, out))
+
+    op = half(ca.zeros((4,), "f4").partition(4), ca.ones((4,), "f4"))
+    with pytest.raises(tk.KernelValueError, match="before any load or store, outside of branches"):
+        op.with_options(programmatic_dependent_launch=True).sync()
+
+
 def test_kernel_that_begins_early_waits_first(host):
     @tk.kernel
     def hasty(out: tk.Tile1D, x: tk.Tensor1D):
