@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 
 from cuda_async.memory import as_dtype, as_shape
 
-from ..dtypes import DType
+from ..dtypes import DType, float4_e2m1fn
 
 __all__ = ["Meta", "MetaMapped", "MetaMut", "MetaPartition", "make_meta"]
 
@@ -109,5 +109,11 @@ def make_meta(
         strides = [math.prod(sides[axis + 1 :]) for axis in range(len(sides))]
     if len(strides) != len(sides):
         raise ValueError(f"{len(strides)} strides for {len(sides)} axes; give one per axis")
-    kind = as_dtype(dtype.dtype if isinstance(dtype, DType) else dtype)
+    kind = dtype.dtype if isinstance(dtype, DType) else dtype
+    if kind == float4_e2m1fn.dtype:
+        raise TypeError(
+            "in memory two float4_e2m1fn share a byte, and NumPy gives each its own; give the packed bytes as uint8, "
+            "and use tk.unpack_from_bytes(tile, tk.float4_e2m1fn)"
+        )
+    kind = as_dtype(kind)
     return Meta(sides, kind, tuple(map(operator.index, strides)), alignment)

@@ -9,7 +9,7 @@ import numpy as np
 
 from cuda_async import DeviceOp, MappedPartition, Mut, Partition, Read, Tensor
 
-from ..dtypes import DType, bfloat16, bool_, dtype_of, float4_e2m1fn, float64, int32, int64, uint64
+from ..dtypes import DType, bfloat16, bool_, dtype_of, float64, int32, int64, uint64
 from ..errors import KernelArgumentError
 from ..frontend import (
     ConstantSpec,
@@ -163,11 +163,6 @@ def _element_type(where: str, tensor: Any) -> DType:
         dtype = dtype_of(tensor.dtype)
     except TypeError as error:
         raise KernelArgumentError(f"{where}: {error}") from None
-    if dtype is float4_e2m1fn:
-        raise KernelArgumentError(
-            f"{where}: in memory two float4_e2m1fn share a byte, and NumPy gives each its own; give the packed bytes "
-            "as uint8, and use tk.unpack_from_bytes(tile, tk.float4_e2m1fn)"
-        )
     return dtype
 
 
