@@ -106,7 +106,7 @@ def check_inputs(inputs: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
 class GraphInput(DeviceOp[Tensor]):
     """`graph_input(name, shape, dtype)`."""
 
-    _is_users = False
+    _checks_output = False
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: DType) -> None:
         self._name = name

@@ -478,7 +478,7 @@ class GraphLaunch(DeviceOp[T]):
     """
 
     _reports_unprepared = True
-    _is_users = False
+    _checks_output = False
     _mapped = False
 
     def __init__(

@@ -83,7 +83,7 @@ class Value(DeviceOp[T]):
     """An operation that is already complete. Made by `value(x)`."""
 
     _enqueues = False
-    _is_users = False
+    _checks_output = False
 
     def __init__(self, value: T) -> None:
         self._value = value
@@ -148,7 +148,8 @@ class ThenWithContext(_OnSource[U]):
         try:
             op = self._f(execution.ctx, value)
         finally:
-            execution.ctx._settle()
+            if execution.ctx._touched:
+                execution.ctx._settle()
         return next_op(op, self._f, "then_with_context")
 
 
@@ -249,7 +250,8 @@ class WithContext(DeviceOp[T]):
         try:
             op = self._f(execution.ctx)
         finally:
-            execution.ctx._settle()
+            if execution.ctx._touched:
+                execution.ctx._settle()
         return next_op(op, self._f, "with_context")
 
 

@@ -96,9 +96,9 @@ class ExecutionContext:
             self.stream._dirty = True
 
     def _settle(self) -> None:
-        """After user code: whatever it enqueued belongs to the number that is open now.
+        """After user code enqueued: its work belongs to the number that is open now.
 
-        It may have asked for no address, or another thread may have closed the number that was open then.
+        Another thread may have closed the number that was open when the address was asked for.
         """
         stream = self.stream
         with self.device._lock:
@@ -110,7 +110,6 @@ class ExecutionContext:
                         usage.write_number = number
                 else:
                     usage.add_read(stream, number)
-            stream._dirty = True
         self._touched.clear()
 
 

@@ -55,7 +55,7 @@ def _copy_elements(ctx: ExecutionContext, dst: Tensor, src: Tensor) -> None:
 class _OnTensor(DeviceOp[Any]):
     """An operation on one tensor, which decides the device."""
 
-    _is_users = False
+    _checks_output = False
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor

@@ -23,7 +23,7 @@ INLINE_STAGING_BYTES = 32 * 1024
 class Empty(DeviceOp[Tensor]):
     """`empty(shape, dtype)`."""
 
-    _is_users = False
+    _checks_output = False
 
     def __init__(self, shape: tuple[int, ...], dtype: DType) -> None:
         self._shape = shape
@@ -62,7 +62,7 @@ class Full(Empty):
 class FromHost(DeviceOp[Tensor]):
     """`from_host(array)`."""
 
-    _is_users = False
+    _checks_output = False
 
     def __init__(self, array: np.ndarray[Any, Any], dtype: DType) -> None:
         self._array = array

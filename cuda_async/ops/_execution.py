@@ -401,16 +401,13 @@ class Execution:
                     if op._yields_host_data:
                         self.host_pending = True
                     self._expect_prepared = None
-                    if op._is_users:
-                        try:
-                            value = op.execute(ctx)
-                        finally:
-                            ctx._settle()
-                        op._check_output(value)
-                    else:
+                    try:
                         value = op.execute(ctx)
+                    finally:
                         if ctx._touched:
                             ctx._settle()
+                    if op._checks_output:
+                        op._check_output(value)
             if not frames:
                 self._op = None
                 self.value = value

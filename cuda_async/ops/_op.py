@@ -58,7 +58,7 @@ class DeviceOp(Generic[T_co]):
     _enqueues = True  # False: execute touches no device
     _reports_unprepared = False  # True: execute returns UNPREPARED instead of being asked with needs_prepare
     _yields_host_data = False  # True: the output is a host array whose copy may still run
-    _is_users = True  # False: execute is one of ours: it marks what it enqueues, and may yield anything
+    _checks_output = True  # False: execute is one of ours, and may yield anything
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

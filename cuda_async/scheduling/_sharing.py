@@ -263,7 +263,6 @@ def wait_for_producer(device: Device, stream: Stream, address: int) -> None:
             device._events.append(event)
             if own is None:
                 driver.stream_destroy(handle)  # only ends the loan
-        stream._dirty = True
 
 
 def adopt(device: Device, buffer: Buffer, stream: Stream | None = None) -> None:

@@ -129,7 +129,7 @@ class Stream:
     def handle(self) -> StreamHandle:
         """The driver's handle, an address for other CUDA libraries.
 
-        From then on, what they enqueue by it counts for `synchronize()` and `is_done` too.
+        From then on, what they enqueue by it counts: each number is closed by an event though nothing of ours is new.
         """
         self._handed_out = True
         return self._handle
