@@ -162,6 +162,7 @@ class _Lab:
         self._wait_ns = 1_000_000
         self._in_flight = _IN_FLIGHT
         self._events: list[EventHandle] = []
+        self._free: list[EventHandle] = []
 
     def __enter__(self) -> _Lab:
         self._stream: Stream = self._device.create_stream(name="bench")
@@ -246,7 +247,10 @@ class _Lab:
         """A timing event, and nothing else: `Stream.record` has one more behind it, which would count."""
         driver = self._device.driver
         driver.bind()
-        event = self._events.pop() if self._events else driver.event_create(timing=True)
+        if not self._free:
+            self._free.append(driver.event_create(timing=True))
+            self._events.append(self._free[-1])
+        event = self._free.pop()
         driver.event_record(event, self._stream.handle)
         return event
 
@@ -254,12 +258,12 @@ class _Lab:
         self, before: EventHandle, future: DeviceFuture[Any], after: EventHandle | None
     ) -> float | None:
         future.sync()
-        self._events.append(before)
+        self._free.append(before)
         if after is None:
             return None
         driver = self._device.driver
         driver.event_synchronize(after)
-        self._events.append(after)
+        self._free.append(after)
         return driver.event_elapsed_ms(before, after)
 
 
