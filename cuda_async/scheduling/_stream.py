@@ -195,7 +195,7 @@ class Stream:
         if self._closed or not self.device.is_healthy:
             self._end()
             return
-        submission = self._submit()
+        submission = self._submit(theirs=not self._borrowed)
         if submission is not None:
             try:
                 await wait_for_submission(submission)
@@ -209,7 +209,7 @@ class Stream:
         if self._closed or not self.device.is_healthy:
             self._end()
             return
-        submission = self._submit()
+        submission = self._submit(theirs=not self._borrowed)
         if submission is None:
             self._end()
             return

@@ -132,11 +132,12 @@ def test_work_of_others_by_the_handle_of_our_stream(stepped, streams, tensor):
     assert stream.is_done
 
 
-def test_synchronize_waits_for_work_of_others(stepped, streams, tensor):
+@pytest.mark.parametrize("wait", ["synchronize", "close"])
+def test_waiting_for_a_stream_waits_for_work_of_others(stepped, tensor, wait):
     """It puts an event behind it."""
-    stream = streams[0].next_stream()
+    stream = stepped.create_stream()
     stepped.driver.fill_async(tensor._address, *FILL, stream.handle)
-    waiting = threading.Thread(target=stream.synchronize)
+    waiting = threading.Thread(target=getattr(stream, wait))
     waiting.start()
     try:
         stepped.driver.wait_enqueued(stream._handle, 2, 20)
