@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..driver import StreamHandle
-from ..errors import ClosedError, ContextError, DeviceLostError, DriverError
+from ..errors import ClosedError, ContextError, CudaAsyncError, DeviceLostError, DriverError
 from ._event import Event
 from ._submission import CAPTURE_UNSUPPORTED, Submission
 
@@ -195,7 +195,7 @@ class Stream:
         if self._closed or not self.device.is_healthy:
             self._end()
             return
-        submission = self._submit(theirs=not self._borrowed)
+        submission = self._submit(theirs=self._may_hold_work_of_others())
         if submission is not None:
             try:
                 await wait_for_submission(submission)
@@ -209,13 +209,22 @@ class Stream:
         if self._closed or not self.device.is_healthy:
             self._end()
             return
-        submission = self._submit(theirs=not self._borrowed)
+        submission = self._submit(theirs=self._may_hold_work_of_others())
         if submission is None:
             self._end()
             return
         submission.block()  # interrupted here, the stream stays open: it still has work
         self._end()
         submission.raise_unreported()
+
+    def _may_hold_work_of_others(self) -> bool:
+        """Whether closing has to wait for more than ours: not on a borrowed stream, which goes on without us."""
+        if self._borrowed or not self._handed_out:
+            return False
+        try:
+            return not self.is_done
+        except CudaAsyncError:  # which comes out once the stream is closed
+            return True
 
     def _end(self) -> None:
         """The stream is idle, or its device lost: give it back, once."""

@@ -162,3 +162,19 @@ def test_foreign_call_without_tensors_is_waited_for(device):
     assert ca.foreign(enqueue).sync() == ()
     assert driver.event_query(event)
     driver.event_destroy(event)
+
+
+def test_stream_with_failed_work_is_closed(stepped, tensor):
+    """Its handle was asked for, so closing looks at the stream itself, which says what failed."""
+    stream = stepped.create_stream()
+    assert stream.handle
+    future = ca.fill(tensor, 1).start(ca.SingleStream(stream))
+    stepped.driver.fail_next("stream_query", ca.DriverError("cuStreamQuery", 1, "MADE_UP", "made to fail"))
+    closing = threading.Thread(target=stream.close)
+    closing.start()
+    stepped.driver.wait_enqueued(stream._handle, 2, 20)
+    stepped.driver.advance_all()
+    closing.join()
+    future.result()
+    with pytest.raises(ca.ClosedError):
+        stream.record()
