@@ -200,6 +200,7 @@ class Wave:
         assert group.mask is not None
         assert other.mask is not None
         group.attach(frame, group.mask | other.mask, group.count + other.count)
+        group.turns = max(group.turns, other.turns)
         frame.members.remove(other)
 
     def _make_way(self, group: Group) -> Group:
@@ -272,7 +273,6 @@ class Wave:
         group.expand(block.live_in)
         group.block = block
         group.position = 0
-        group.turns = 0
 
     def split(self, group: Group, chosen: NDArray[np.bool_], count: int) -> Group:
         """A new group of the lanes in `chosen`, taken from `group`, which is not compact."""
@@ -282,6 +282,7 @@ class Wave:
         part.position = group.position
         part.outgoing = group.outgoing.copy()
         part.ticket = group.ticket
+        part.turns = group.turns
         group.attach(frame, rest, group.count - count)
         frame.members.append(part)
         return part

@@ -50,6 +50,60 @@ def test_lock_that_is_spun_on_by_whole_warps(ptx_device):
     assert ptx_device.get(value, 1, "i4")[0] == 128
 
 
+SPINS = {
+    "a warp, by a shuffle": (
+        32,
+        "do { if (!lane) v = atomicExch(lock, 1); v = __shfl_sync(~0u, v, 0); } while (v);",
+    ),
+    "a warp, by its barrier": (
+        32,
+        "do { if (!lane) s[w] = atomicExch(lock, 1); __syncwarp(); v = s[w]; __syncwarp(); } while (v);",
+    ),
+    "a warp, by a vote": (
+        32,
+        "do { v = !lane && atomicExch(lock, 1) == 0; } while (!__any_sync(~0u, v));",
+    ),
+    "a block, by its barrier": (
+        1024,
+        "do { if (!t) s[0] = atomicExch(lock, 1); __syncthreads(); v = s[0]; __syncthreads(); } while (v);",
+    ),
+    "a block, by a barrier that counts": (
+        1024,
+        "do { v = !t && atomicExch(lock, 1) == 0; } while (!__syncthreads_or(v));",
+    ),
+}
+"""How many threads take the lock together, and how they wait for it."""
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(("grid", "block"), [(1, 96), (9, 32), (5, 80)])
+@pytest.mark.parametrize(("together", "wait"), SPINS.values(), ids=SPINS)
+def test_lock_that_threads_wait_for_together(ptx_device, together, wait, grid, block):
+    """Whoever has it must get on, though the others meet at a barrier in each turn of their loop."""
+    functions = ptx_device.cuda(
+        """
+        extern "C" __global__ void count(int* lock, volatile int* value, int together) {
+            __shared__ volatile int s[32];
+            int t = threadIdx.x, lane = t % 32, w = t / 32, v;
+        """
+        + wait
+        + """
+            __threadfence();
+            if (t % together == 0) {
+                *value = *value * 3 % 1000003 + 1;
+                __threadfence();
+                atomicExch(lock, 0);
+            }
+        }"""
+    )
+    lock, value = ptx_device.zeros(1, "i4"), ptx_device.zeros(1, "i4")
+    ptx_device.run(functions["count"], grid, block, lock, value, together)
+    expected = 0
+    for _ in range(grid * -(-block // together)):
+        expected = expected * 3 % 1000003 + 1
+    assert ptx_device.get(value, 1, "i4")[0] == expected
+
+
 def test_last_block_sums_up(ptx_device):
     functions = ptx_device.cuda("""
         __device__ unsigned arrived = 0;
