@@ -92,6 +92,8 @@ def build_program(
         check, fuse=options.fuse_multiply_add, for_device=for_device, allow_tma=options.allow_tma
     )
     run_passes(program.function, passes)
+    if options.programmatic_dependent_launch:
+        check_waits_first(program.function)
     checks = (*program.checks, *map(_launch_check, check.placement.conditions))
     if placement is not None:
         placement.axes[:], placement.conditions[:] = check.placement.axes, check.placement.conditions
@@ -131,8 +133,6 @@ def compile_variant(
     """
     clock = _Clock.start(began)
     program = build_program(source, specs, options, for_device=target != HOST, clock=clock)
-    if options.programmatic_dependent_launch:
-        check_waits_first(program.function)
     name = program.function.name
     origin: Origin
     cubin_name = ""
