@@ -25,7 +25,7 @@ from cuda_async.testing import explore
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 
-from drawn_programs import CORE
+from drawn_programs import CORE, Kernels
 
 OF_THE_DEVICE = (
     *("stream_wait_event", "event_record", "memory_free_async", "launch", "graph_launch", "fill_async"),
@@ -346,3 +346,133 @@ def test_workers_count_under_their_lock(monkeypatch):
         assert done.wait(10)
     assert BROKEN == []
     assert workers.threads >= 1
+
+
+# ------------------------------------------------------------- what the core programs do not come to
+
+
+class WritesByHand(ca.DeviceOp):
+    """An operation of one's own, which asks for addresses and launches a kernel."""
+
+    def __init__(self, function, y, x):
+        self.function, self.y, self.x = function, y, x
+
+    def execute(self, ctx):
+        values = [ctx.write(self.y), ctx.read(self.x), self.x.size, 2.0, 1.0]
+        self.function.enqueue(ctx, 1, 1, values)
+        return self.y
+
+
+def uses_its_own_operation(kernels, x, y, first, second):
+    return [WritesByHand(kernels._to, y, x).start(first)]
+
+
+def launches_with_uses(kernels, x, y, first, second):
+    args = (ca.mut(y), ca.read(x), x.size, 2.0, 1.0)
+    return [kernels._to.launch(1, 1, *args, uses=[ca.read(x)]).start(first)]
+
+
+def shares_between_streams(kernels, x, y, first, second):
+    shared = ca.fill(x, 3).shared()
+    return [shared.start(first), shared.then(ca.copy).start(second)]
+
+
+def launches_and_closes_a_graph(kernels, x, y, first, second):
+    graph = kernels.into(y, x, 2.0, 1.0).graph_on(first.next_stream()).sync()
+    future = graph.launch().start(second)
+    x.device.driver.advance_all()
+    graph.close()
+    return [future]
+
+
+def trims_staging_memory(kernels, x, y, first, second):
+    x.device.pinned.take(4 << 20)
+    x.device.pinned.trim()
+    return []
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        *(uses_its_own_operation, launches_with_uses, shares_between_streams),
+        *(launches_and_closes_a_graph, trims_staging_memory),
+    ],
+    ids=lambda use: use.__name__,
+)
+def test_what_locks_guard_is_changed_under_them_elsewhere_too(
+    guarded, stepped, streams, make_tensor, without_workers, use
+):
+    kernels = Kernels()
+    for function in (kernels._in_place, kernels._to):
+        function.load(stepped)
+    futures = use(kernels, make_tensor(8), make_tensor(8), *streams[:2])
+    stepped.driver.advance_all()
+    for future in futures:
+        future.result()
+
+
+class Unprepared(ca.DeviceOp):
+    """Is being prepared until it is told to go on."""
+
+    def __init__(self):
+        self.go_on = threading.Event()
+
+    def prepare(self, ctx):
+        assert self.go_on.wait(10)
+
+    def execute(self, ctx):
+        return None
+
+
+@pytest.mark.parametrize("kind", ["a future", "a shared operation"])
+def test_who_waits_for_what_is_being_enqueued_is_noted_under_its_lock(guarded, host, kind):
+    """And who gives that up: a task that is cancelled."""
+    op = Unprepared()
+    if kind == "a future":
+        future = waits = op.start()
+        future._callbacks = GuardedList(future._lock, "DeviceFuture._callbacks")
+    else:
+        shared = op.shared()
+        future, waits = shared.start(), shared._gate
+    assert future.state == "enqueueing"
+    waking = waits._begin if waits is future else waits.begin
+    woken = threading.Event()
+    waking(lambda: pytest.fail("it was given up"))()
+    waking(woken.set)
+    op.go_on.set()
+    assert woken.wait(10)
+    future.sync()
+
+
+def test_module_is_loaded_once(stepped, monkeypatch):
+    module = Kernels()._to.module
+    loading = Twice(stepped.driver.module_load, lambda: module._load(stepped))
+    monkeypatch.setattr(stepped.driver, "module_load", loading)
+    module._load(stepped)
+    loading.thread.join(10)
+    assert loading.calls == 1
+
+
+def test_graph_of_a_key_is_captured_once(stepped):
+    """Of two who ask at once, both get the one operation."""
+    found = []
+    building = Twice(ca.zeros, lambda: found.append(cache.get(4)))
+    cache = ca.GraphCache(building)
+    found.append(cache.get(4))
+    building.thread.join(10)
+    assert building.calls == 1
+    assert found[0] is found[1]
+
+
+def test_cache_is_not_cleared_while_a_graph_is_put_into_it(stepped):
+    cache = ca.GraphCache(ca.zeros)
+    storing = Twice(collections.OrderedDict.__setitem__, cache.clear)
+
+    class Storing(collections.OrderedDict):
+        def __setitem__(self, key, value):
+            storing(self, key, value)
+
+    cache._graphs = Storing()
+    cache.get(4)
+    storing.thread.join(10)
+    assert len(cache) == 0
