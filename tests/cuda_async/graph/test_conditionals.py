@@ -99,3 +99,31 @@ async def test_failing_body_fails_the_capture(device, kernels):
     flag = await ca.ones(1, "int32")
     with pytest.raises(CaptureError, match="to_host"):
         await ca.if_else(flag, lambda: ca.ones(3).to_host()).graph()
+
+
+async def test_a_branch_that_decides_waits_for_who_writes_the_number(device, kernels):
+    """And who writes it in a later branch waits for that."""
+    x, flag = await ca.zip(ca.ones(8), ca.zeros(1, "int32"))
+    op = ca.parallel(ca.fill(flag, 1), ca.if_else(flag, lambda: kernels.scale(x, 2.0, 0.0)), ca.fill(flag, 0))
+    graph = await op.graph()
+    assert [(node.kind, node.depends_on) for node in graph.nodes] == [
+        ("fill", ()),
+        ("if", (0,)),
+        ("fill", (0, 1)),
+    ]
+    await graph.launch()
+    assert (await x.to_host())[0] == 2.0
+
+
+def test_a_launch_waits_for_who_writes_the_number(stepped, kernels):
+    streams = [ca.SingleStream(stepped.create_stream()) for _ in range(2)]
+    future = ca.zip(ca.ones(8), ca.zeros(1, "int32")).start(streams[0])
+    stepped.driver.advance_all()
+    x, flag = future.result()
+    graph = ca.if_else(flag, lambda: ca.fill(x, 2.0)).graph().sync()
+    ca.fill(flag, 1).start(streams[0])
+    launched = graph.launch().start(streams[1])
+    assert stepped.driver.is_blocked(streams[1].next_stream().handle)
+    stepped.driver.advance_all()
+    launched.result()
+    assert stepped.driver.memory.view(x._address, 4).view("f4")[0] == 2.0

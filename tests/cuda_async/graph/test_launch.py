@@ -214,6 +214,24 @@ async def test_graph_inside_a_graph(device, kernels):
     assert (await outer.launch().to_host())[0] == 9.0
 
 
+async def test_graph_inside_a_graph_is_ordered_with_other_branches(device, kernels):
+    """With who uses the same memory, before it and after it."""
+    x, y = await ca.zip(ca.zeros(8), ca.zeros(8))
+    inner = await kernels.affine_to.launch(1, 8, ca.mut(y), ca.read(x), 8, 2.0, 0.0).graph()
+    op = ca.parallel(
+        kernels.scale(x, 1.0, 3.0), inner.launch(), kernels.scale(x, 0.0, 9.0), kernels.scale(y, 1.0, 1.0)
+    )
+    graph = await op.graph()
+    assert [(node.kind, node.depends_on) for node in graph.nodes] == [
+        ("kernel", ()),
+        ("graph", (0,)),
+        ("kernel", (0, 1)),
+        ("kernel", (1,)),
+    ]
+    await graph.launch()
+    assert ((await x.to_host())[0], (await y.to_host())[0]) == (9.0, 7.0)
+
+
 async def test_output_over_a_childs_memory_is_stale_after_its_launch(device, kernels):
     x = await ca.ones(8)
     inner = await kernels.scaled(x, 2.0, 0.0).graph()
@@ -267,6 +285,25 @@ async def test_closed_graph_says_so(device, kernels):
             use()
     with pytest.raises(ClosedError, match="graph is closed"):
         await op
+
+
+def test_closing_waits_for_the_last_launch(stepped, kernels, monkeypatch):
+    streams = [ca.SingleStream(stepped.create_stream()) for _ in range(2)]
+    future = ca.ones(8).start(streams[0])
+    stepped.driver.advance_all()
+    kernels.affine.load(stepped)
+    graph = kernels.scale(future.result(), 2.0, 0.0).graph().sync()
+    launched = graph.launch().start(streams[1])
+    event_synchronize = stepped.driver.event_synchronize
+
+    def let_the_device_go_on(event):
+        stepped.driver.advance_all()
+        event_synchronize(event)
+
+    monkeypatch.setattr(stepped.driver, "event_synchronize", let_the_device_go_on)
+    assert not launched.done
+    graph.close()
+    assert launched.done
 
 
 async def test_closing_gives_memory_back(device, kernels):
