@@ -44,8 +44,7 @@ class Conditional(DeviceOp[None]):
             return self._on_host()._take()
         buffer = check_operand(self._predicate, execution.ctx.device, "the predicate")
         frame = _BodyFrame(self, stream)
-        with execution.ctx.device._lock:
-            stream._lane.recorder.note_read(stream, buffer)
+        stream._lane.recorder.note_read(stream, buffer)
         return frame.begin(execution)
 
     def _on_host(self) -> DeviceOp[None]:

@@ -130,7 +130,7 @@ class CudaGraph(Generic[T]):
         self._last = None
         self._turn = self._state.turn
         for child in recorder.children:
-            self._state.link(child, self._device)
+            self._state.link(child)
         self._plan()
         set_before = (root_of(tensor._buffer) for tensor in self._inputs.values())
         self._template = OutputTemplate(output, {*self._writes, *set_before})
@@ -343,11 +343,10 @@ class CudaGraph(Generic[T]):
         for buffer in (*self._reads, *self._writes):
             if buffer.address < 0:
                 self._refuse_freed(buffer)
-        with self._device._lock:
-            for buffer in self._reads:
-                recorder.note_read(stream, buffer)
-            for buffer in self._writes:
-                recorder.note_write(stream, buffer)
+        for buffer in self._reads:
+            recorder.note_read(stream, buffer)
+        for buffer in self._writes:
+            recorder.note_write(stream, buffer)
         recorder.overwrite_outputs(self._state)
         stream._lane.add(ChildNode(nodes=copied_nodes(self._nodes, recorder, self._uses)))
         recorder.held.append(self._contents)

@@ -74,13 +74,14 @@ class Turn:
 
 
 class GraphState:
-    """Where a graph is in its life, as its outputs see it. Changed under the device's lock.
+    """Where a graph is in its life, as its outputs see it. Launches change it under the device's lock.
 
     Attributes:
         generation: launches so far. is_current: no other graph has written this one's memory since the last.
         is_recording: nothing was launched, and operations that are recorded may use everything.
         failed: the recording ended with an error.
-        linked: graphs that write the same memory. turn: held while one of them is launched.
+        linked: graphs that write the same memory; changed with the turns of all of them held.
+        turn: held while one of them is launched.
     """
 
     __slots__ = ("__weakref__", "failed", "generation", "is_current", "is_recording", "linked", "turn")
@@ -93,7 +94,7 @@ class GraphState:
         self.linked: weakref.WeakSet[GraphState] = weakref.WeakSet()
         self.turn = Turn()
 
-    def link(self, other: GraphState, device: Device) -> None:
+    def link(self, other: GraphState) -> None:
         """A launch of one makes the outputs of the other stale, and they are launched in turns."""
         while True:
             locks = sorted({self.turn.lock, other.turn.lock}, key=id)  # one order everywhere
@@ -102,11 +103,10 @@ class GraphState:
                     held.enter_context(lock)
                 if self.turn.lock not in locks or other.turn.lock not in locks:
                     continue  # another thread has linked one of them meanwhile
-                with device._lock:
-                    everyone = {self, other, *self.linked, *other.linked}
-                    for state in everyone:
-                        state.linked.update(everyone - {state})
-                        state.turn.lock = locks[0]
+                everyone = {self, other, *self.linked, *other.linked}
+                for state in everyone:
+                    state.linked.update(everyone - {state})
+                    state.turn.lock = locks[0]
                 return
 
     def advance(self) -> int:

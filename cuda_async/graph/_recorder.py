@@ -283,7 +283,7 @@ class Recorder:
         self._lanes.append(lane)
         return lane
 
-    # -- what operations do; the device's lock is held in the first two
+    # -- what operations do; no lock guards it, as one execution at a time is recorded
 
     def note_read(self, stream: RecordingStream, buffer: Buffer) -> None:
         """What is recorded next reads the buffer."""

@@ -22,11 +22,11 @@ class Recorder(Protocol):
     """Notes what operations do on its streams (`Stream._recorder`)."""
 
     def note_read(self, stream: Stream, buffer: Buffer) -> None:
-        """Device's lock held: what is recorded next on `stream` reads the buffer."""
+        """What is recorded next on `stream` reads the buffer."""
         ...
 
     def note_write(self, stream: Stream, buffer: Buffer) -> None:
-        """Device's lock held: what is recorded next on `stream` writes the buffer."""
+        """What is recorded next on `stream` writes the buffer."""
         ...
 
     def allocate(self, size_bytes: int, stream: Stream) -> Buffer:
