@@ -57,7 +57,7 @@ class GraphCache(Generic[K, T]):
         self._buckets = None if buckets is None else _checked_buckets(buckets)
         self._max_graphs = max_graphs
         self._graphs: OrderedDict[Hashable, SharedOp[CudaGraph[T]]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # `build` may ask for another graph
 
     def bucket(self, key: K) -> K:
         """The key that `key` is rounded up to.

@@ -85,6 +85,24 @@ async def test_build_may_name_inputs(device, kernels):
     assert (await graph.replay(x=2.0).to_host())[0] == 6.0
 
 
+def test_build_may_ask_for_another_graph(device):
+    """Of the same cache, to make it a part of its own."""
+
+    def build(size):
+        if size == 1:
+            return ca.ones(1)
+        half = cache.get(size // 2).sync()
+        whole = ca.full(size, float(size))
+        return ca.zip(whole, half.launch()).then(
+            lambda both: ca.memcpy(both[0][: size // 2], both[1]).map(lambda _: both[0])
+        )
+
+    cache = ca.GraphCache(build)
+    graph = cache.get(4).sync()
+    assert graph.launch().sync().to_host().sync().tolist() == [1.0, 2.0, 4.0, 4.0]
+    assert [n in cache for n in (1, 2, 4)] == [True] * 3
+
+
 def test_wrong_builders_are_refused(device):
     with pytest.raises(TypeError, match="expected a DeviceOp"):
         ca.GraphCache(lambda key: key).get(3)
