@@ -440,8 +440,8 @@ def test_who_waits_for_what_is_being_enqueued_is_noted_under_its_lock(guarded, h
     waking(lambda: pytest.fail("it was given up"))()
     waking(woken.set)
     op.go_on.set()
-    assert woken.wait(10)
     future.sync()
+    assert woken.wait(10)
 
 
 def test_module_is_loaded_once(stepped, monkeypatch):
