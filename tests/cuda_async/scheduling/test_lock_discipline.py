@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import cuda_async as ca
+from cuda_async.driver._inline import set_runner
 from cuda_async.memory import PinnedPool, Usage
 from cuda_async.ops._future import DeviceFuture
 from cuda_async.ops._shared import Gate
@@ -412,36 +413,50 @@ def test_what_locks_guard_is_changed_under_them_elsewhere_too(
 
 
 class Unprepared(ca.DeviceOp):
-    """Is being prepared until it is told to go on."""
-
-    def __init__(self):
-        self.go_on = threading.Event()
+    """To be prepared by a worker."""
 
     def prepare(self, ctx):
-        assert self.go_on.wait(10)
+        pass
 
     def execute(self, ctx):
         return None
 
 
+class Later:
+    """Workers that begin when they are told to."""
+
+    def __init__(self):
+        self.work = []
+
+    def defer(self, work):
+        self.work.append(work)
+
+
 @pytest.mark.parametrize("kind", ["a future", "a shared operation"])
-def test_who_waits_for_what_is_being_enqueued_is_noted_under_its_lock(guarded, host, kind):
+def test_who_waits_for_what_is_being_enqueued_is_noted_under_its_lock(
+    guarded, stepped, without_workers, kind
+):
     """And who gives that up: a task that is cancelled."""
-    op = Unprepared()
+    workers = Later()
+    set_runner(workers)
     if kind == "a future":
-        future = waits = op.start()
+        future = Unprepared().start()
         future._callbacks = GuardedList(future._lock, "DeviceFuture._callbacks")
+        begin = future._begin
     else:
-        shared = op.shared()
-        future, waits = shared.start(), shared._gate
+        shared = Unprepared().shared()
+        future = shared.start()
+        begin = shared._gate.begin
     assert future.state == "enqueueing"
-    waking = waits._begin if waits is future else waits.begin
-    woken = threading.Event()
-    waking(lambda: pytest.fail("it was given up"))()
-    waking(woken.set)
-    op.go_on.set()
-    future.sync()
-    assert woken.wait(10)
+    woken = []
+    give_up = begin(lambda: woken.append("who gave up"))
+    begin(lambda: woken.append("who waits"))
+    give_up()
+    for work in workers.work:
+        work()
+    assert woken == ["who waits"]
+    stepped.driver.advance_all()
+    future.result()
 
 
 def test_module_is_loaded_once(stepped, monkeypatch):
