@@ -13,6 +13,7 @@ import re
 import sys
 import threading
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -21,7 +22,7 @@ from cuda_async.driver._inline import set_runner
 from cuda_async.memory import PinnedPool, Usage
 from cuda_async.ops._future import DeviceFuture
 from cuda_async.ops._shared import Gate
-from cuda_async.scheduling import Submission, _device, _policies, _workers
+from cuda_async.scheduling import Submission, Unfinished, _device, _policies, _watchdog, _workers
 from cuda_async.testing import explore
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
@@ -40,6 +41,7 @@ FIELDS = {
     ca.Device: ("_used", "_used_high"),
     DeviceFuture: ("_state", "_submission", "_value", "_error", "_execution"),
     Gate: ("source", "settled", "value", "error", "submission"),
+    Unfinished: ("_done", "_callbacks"),
 }
 BROKEN: list[str] = []
 
@@ -49,6 +51,8 @@ def lock_of(thing):
         return thing.device._lock
     if isinstance(thing, Submission):
         return thing.stream.device._lock
+    if isinstance(thing, Unfinished):
+        return _workers._abandoned_lock
     return thing.lock if isinstance(thing, (Gate, _workers._Workers)) else thing._lock
 
 
@@ -59,7 +63,7 @@ def look(lock, what):
 
 
 def guard(monkeypatch, owner, name):
-    """Replace a field by one that looks at each change but the first."""
+    """Replace a field by one that looks at each change but the first; so do the lists of callbacks that it holds."""
     slot = vars(owner).get(name)
 
     def read(self):
@@ -78,6 +82,8 @@ def guard(monkeypatch, owner, name):
         else:
             if getattr(self, "_recorder", None) is None:  # a recording stream belongs to its recorder alone
                 look(lock_of(self), f"{owner.__name__}.{name} is set")
+        if name.endswith("callbacks") and value is not None:
+            value = GuardedList(lock_of(self), f"{owner.__name__}.{name}", value)
         if slot is not None:
             slot.__set__(self, value)
         else:
@@ -148,10 +154,10 @@ class GuardedDeque(collections.deque):
 
 
 class GuardedDict(dict):
-    """A pool's free blocks."""
+    """A pool's free blocks, or the devices by name."""
 
-    def __init__(self, lock, what):
-        super().__init__()
+    def __init__(self, lock, what, items=()):
+        super().__init__(items)
         self.lock, self.what = lock, what
 
     def get(self, *args):
@@ -161,6 +167,14 @@ class GuardedDict(dict):
     def setdefault(self, *args):
         look(self.lock, f"{self.what}.setdefault")
         return super().setdefault(*args)
+
+    def __setitem__(self, key, value):
+        look(self.lock, f"{self.what} is added to")
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key):
+        look(self.lock, f"{self.what} is taken from")
+        super().__delitem__(key)
 
 
 class GuardedWork(dict):
@@ -173,6 +187,10 @@ class GuardedWork(dict):
     def pop(self, *args):
         look(_workers._abandoned_lock, "_abandoned.pop")
         return super().pop(*args)
+
+    def __iter__(self):
+        look(_workers._abandoned_lock, "_abandoned is listed")
+        return super().__iter__()
 
 
 @pytest.fixture
@@ -266,6 +284,61 @@ def test_lost_device_forgets_under_its_lock(guarded, stepped):
     assert stepped.memory_stats().used_bytes == 0
 
 
+def test_devices_are_known_under_the_lock(guarded, monkeypatch):
+    monkeypatch.setattr(_device, "_registry", GuardedDict(_device._registry_lock, "_registry"))
+    ca.Device("host:0").close()
+    assert _device._registry == {}
+
+
+def test_memory_for_a_large_tensor_is_looked_for_under_the_lock(guarded, stepped):
+    """What was dropped is freed first."""
+    dropped = ca.zeros(4).start()
+    stepped.driver.advance_all()
+    dropped.result()
+    del dropped
+    gc.collect()
+    assert stepped._notes
+    stepped._would_map(_device.MAPPED_AHEAD_BYTES)
+    assert not stepped._notes
+
+
+def test_memory_is_lent_to_the_host_under_the_lock(guarded, stepped):
+    made = ca.zeros(4).start()
+    stepped.driver.advance_all()
+    tensor = made.result()
+    ca.fill(tensor, 1).start()
+    with pytest.raises(BufferError, match="still being written"):
+        tensor.__dlpack__()
+    stepped.driver.advance_all()
+    assert tensor.__dlpack__() is not None
+
+
+def test_failure_is_reported_under_the_lock(guarded, stepped):
+    future = ca.zeros(4).start()
+    stepped.driver.advance_all()
+    stepped.driver.fail_next("event_query", RuntimeError("made to fail"))
+    with pytest.raises(RuntimeError, match="made to fail"):
+        future.result()
+
+
+def test_callback_is_forgotten_under_the_lock(guarded, stepped):
+    future = ca.zeros(4).start()
+    future._submission.add_callback(print)
+    future._submission.remove_callback(print)
+    stepped.driver.advance_all()
+
+
+def test_drain_waits_for_abandoned_work_under_the_lock(guarded):
+    work = Unfinished()
+    work.abandon()
+    assert _workers.abandoned_work() == [work]
+    done = threading.Event()
+    work.begin_waiting(done.set)
+    work.finish()
+    assert done.is_set()
+    assert _workers.abandoned_work() == []
+
+
 # ---------------------------------------------------------------------- what is made only once
 
 
@@ -335,6 +408,27 @@ def test_pinned_pool_is_made_once(stepped, monkeypatch):
     assert found[0] is found[1]
 
 
+def test_streams_of_high_priority_are_made_once(stepped, monkeypatch):
+    policy = ca.PriorityStreams(device=stepped)
+    making = Twice(_policies.StreamPoolRoundRobin, policy.high)
+    monkeypatch.setattr(_policies, "StreamPoolRoundRobin", making)
+    policy.high()
+    making.thread.join(10)
+    assert making.calls == 1
+
+
+def test_watchdog_that_is_taken_away_meanwhile(monkeypatch):
+    """It is the new one that goes, and not the one before it."""
+    making = Twice(_watchdog._Watchdog, lambda: ca.set_watchdog(None))
+    monkeypatch.setattr(_watchdog, "_Watchdog", making)
+    try:
+        ca.set_watchdog(3600)
+        making.thread.join(10)
+        assert _watchdog._current is None
+    finally:
+        ca.set_watchdog(None)
+
+
 def test_workers_count_under_their_lock(monkeypatch):
     """The numbers of threads and of idle ones change under the lock."""
     BROKEN.clear()
@@ -345,8 +439,15 @@ def test_workers_count_under_their_lock(monkeypatch):
         done = threading.Event()
         workers.submit(done.set)
         assert done.wait(10)
-    assert BROKEN == []
     assert workers.threads >= 1
+    with workers.lock:
+        workers.threads = 2
+    workers.queue = SimpleQueue()  # of this thread alone
+    workers.queue.put(sys.exit)
+    with pytest.raises(SystemExit):
+        workers.run()
+    assert workers.threads == 1
+    assert BROKEN == []
 
 
 # ------------------------------------------------------------- what the core programs do not come to
