@@ -100,14 +100,18 @@ class Lab:
         self.policy = SingleStream(self.stream)
         self.other = self.device.create_stream()
         self.device._outside = Outside(self.device)
-        wait = self.driver.stream_wait_event
+        for name in ("stream_wait_event", "stream_borrow"):
+            setattr(self.driver, name, self._under_the_lock(getattr(self.driver, name)))
 
-        def waits_under_the_lock(*args):
+    def _under_the_lock(self, call):
+        """Where it is ours, it has the device's lock."""
+
+        def looks(*args):
             ours = sys._getframe(1).f_globals["__name__"].startswith("cuda_async")
             assert not ours or self.device._lock.locked()
-            wait(*args)
+            return call(*args)
 
-        self.driver.stream_wait_event = waits_under_the_lock
+        return looks
 
     def tensor(self, value: int = 0) -> ca.Tensor:
         t = ExecutionContext(self.device, self.stream).empty((4,), "int32")
@@ -386,6 +390,14 @@ def test_exported_array_interface(lab):
     assert t[:0].__cuda_array_interface__["data"] == (0, False)
 
 
+def test_memory_known_by_its_array_interface_is_kept_by_what_uses_it(lab):
+    """Whoever has it may have other tensors made over the same bytes."""
+    t = lab.tensor()
+    assert t.__cuda_array_interface__["stream"] == int(lab.stream.handle)
+    future = ca.fill(t, 1).start(lab.policy)
+    assert t._buffer in future._submission.retained
+
+
 def test_array_interface_is_not_there_where_it_cannot_be(lab):
     assert not hasattr(lab.tensor().reinterpret("bfloat16"), "__cuda_array_interface__")
     host = ca.zeros((3,)).then(ca.copy)
@@ -411,6 +423,37 @@ def test_our_work_waits_for_the_producer(lab, stream):
     assert lab.driver.is_blocked(lab.device._exchange.handle)  # which ours waits for, and it for theirs
     lab.run(theirs)
     assert lab.contents(memory) == [7] * 4
+    lab.driver.advance_all()
+    assert lab.contents(memory) == [9] * 4
+
+
+def test_our_work_waits_for_each_producer(lab):
+    """Not only for the first, whose work is behind an event already."""
+    streams = [lab.driver.their_stream() for _ in range(2)]
+    memory = [lab.driver.memory.allocate(64) for _ in streams]
+    for handle, address in zip(streams, memory, strict=True):
+        lab.they_fill(handle, address, 7)
+        t = ca.from_cuda_array_interface(Theirs(address, stream=int(handle)), device=lab.device)
+        lab.fill(t, 9)
+    lab.run(streams[0])
+    for _ in range(2):
+        for ours in lab.device._streams:
+            lab.run(ours.handle)
+    assert [lab.contents(address) for address in memory] == [[9] * 4, [0] * 4]
+    lab.driver.advance_all()
+    assert lab.contents(memory[1]) == [9] * 4
+
+
+def test_memory_that_comes_in_again_is_still_in_use(lab):
+    """What a stream of ours does with it comes before what is done with the new tensor."""
+    theirs = lab.driver.their_stream()
+    memory = lab.driver.memory.allocate(64)
+    array = Theirs(memory, stream=int(theirs))
+    lab.fill(ca.from_cuda_array_interface(array, device=lab.device), 3)
+    lab.fill(ca.from_cuda_array_interface(array, device=lab.device), 9, lab.other)
+    for handle in (theirs, lab.device._exchange.handle, lab.other.handle):
+        lab.run(handle)
+    assert lab.contents(memory) == [0] * 4
     lab.driver.advance_all()
     assert lab.contents(memory) == [9] * 4
 
