@@ -98,6 +98,81 @@ def test_closing_ends_the_thread_that_sleeps_for_callbacks(stepped, close):
         assert time.monotonic() - began < 3
 
 
+class Woken(threading.Event):
+    """Is set when the device is past what is enqueued on a stream now."""
+
+    def __init__(self, stream):
+        super().__init__()
+        assert ca.zeros(4).start(ca.SingleStream(stream))._submission.add_callback(self.set)
+
+
+@pytest.mark.timeout(30)
+def test_thread_that_sleeps_for_callbacks_sleeps_again_when_it_could_not(stepped):
+    """In the driver, and not in a loop that keeps asking: once for each time that it is refused."""
+    stepped.driver.notifies = False
+    sleep = stepped.driver.event_synchronize
+    sleeps, sleeping = [], threading.Event()
+
+    def refused_once(event):
+        sleeps.append(event)
+        if len(sleeps) == 1:
+            raise RuntimeError("made to fail")
+        sleeping.set()
+        sleep(event)
+
+    stepped.driver.event_synchronize = refused_once
+    stream = stepped.create_stream()
+    woken = Woken(stream)
+    try:
+        assert sleeping.wait(5)
+        assert not woken.is_set()
+    finally:
+        stepped.driver.advance_all()
+    assert woken.wait(5)
+    assert len(sleeps) == 2
+    stream.close()
+
+
+class Idle(threading.Condition):
+    """Says when a thread has begun to wait: whoever has the lock then finds it there."""
+
+    def __init__(self, lock):
+        super().__init__(lock)
+        self.began = threading.Event()
+
+    def wait(self, timeout=None):
+        self.began.set()
+        return super().wait(timeout)
+
+
+@pytest.mark.timeout(30)
+def test_idle_thread_is_woken_for_the_next_callback(stepped):
+    """At once, and not when it has been idle for long."""
+    stepped.driver.notifies = False
+    stream = stepped.create_stream()
+    stream._condition = idle = Idle(stepped._lock)
+    first = Woken(stream)
+    stepped.driver.advance_all()
+    assert first.wait(5)
+    assert idle.began.wait(5)
+    second = Woken(stream)
+    stepped.driver.advance_all()
+    assert second.wait(3)
+    stream.close()
+
+
+@pytest.mark.timeout(30)
+def test_closing_a_stream_waits_for_its_work(stepped):
+    stream = stepped.create_stream()
+    future = ca.zeros(4).start(ca.SingleStream(stream))
+    thread = threading.Thread(target=stream.close)
+    thread.start()
+    assert advance_when_blocked(stepped, thread, pending(stream))
+    thread.join(10)
+    assert not thread.is_alive()
+    assert future.done
+
+
 def test_lent_memory_is_kept_by_what_uses_it(stepped):
     """Other libraries know it: the buffer itself is held until the device is past each use."""
     made = ca.zeros(4).start()

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 import cuda_async as ca
+from cuda_async.scheduling import _watchdog
 
 
 @pytest.fixture
@@ -106,6 +107,24 @@ def test_off_unless_asked_for(stepped):
 def test_times_that_make_no_sense(after):
     with pytest.raises(ValueError, match="greater than 0"):
         ca.set_watchdog(after)
+
+
+def test_its_thread_ends_when_it_is_switched_off(monkeypatch):
+    """At once, and not when it would look again."""
+    asked = threading.Event()
+
+    def long_from_now(watchdog):
+        asked.set()  # under the lock, which it gives back by waiting
+        return 3600
+
+    monkeypatch.setattr(_watchdog._Watchdog, "_until_next_s", long_from_now)
+    before = set(threading.enumerate())
+    ca.set_watchdog(3600)
+    (thread,) = set(threading.enumerate()) - before
+    assert asked.wait(10)
+    ca.set_watchdog(None)
+    thread.join(5)
+    assert not thread.is_alive()
 
 
 def test_report_that_fails_is_not_the_last(stepped, capfd):
