@@ -763,7 +763,7 @@ def resolve_default_device() -> Device:
     Slow the first time, because it asks the CUDA driver.
     """
     global _default
-    found = _default  # another thread may close it meanwhile
+    found = _default
     if found is None:
         choice = os.environ.get("CUDA_ASYNC_DRIVER", "auto") or "auto"
         if choice not in ("auto", "cuda", "host"):
@@ -772,7 +772,10 @@ def resolve_default_device() -> Device:
             from ..driver.cuda import cuda_device_count
 
             choice = "cuda" if cuda_device_count() else "host"
-        found = _default = Device(f"{choice}:0")
+        found = Device(f"{choice}:0")
+        with _registry_lock:
+            if not found._closed_because:  # by another thread, meanwhile
+                _default = found
     return found
 
 
@@ -834,7 +837,8 @@ _forked = False
 
 
 def _after_fork() -> None:
-    global _forked
+    global _forked, _registry_lock
+    _registry_lock = threading.Lock()  # another thread of the parent's may have held it
     for device in _registry.values():
         if device.is_open:
             _forked = True

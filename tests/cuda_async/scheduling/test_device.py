@@ -181,6 +181,42 @@ print(ca.ones(4).to_host().sync().sum())
     assert done.stdout.split() == ["True", "4.0"], done.stderr
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork() here")
+def test_forked_child_names_devices():
+    """Though a thread of the parent's was just doing so."""
+    code = """
+import os, cuda_async as ca
+from cuda_async.scheduling import _device
+with _device._registry_lock:
+    child = os.fork()
+    if child == 0:
+        print(ca.Device("host:1"), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+    assert run(code).stdout.split() == ["host:1"]
+
+
+def test_default_device_that_is_closed_while_it_is_looked_for(monkeypatch):
+    """It does not become the default of all that follows."""
+
+    class Closed:
+        @property
+        def _closed_because(self):
+            assert _device._registry_lock.locked(), (
+                "it may be closed between this look and what follows from it"
+            )
+            return "another thread did"
+
+    closed = Closed()
+    monkeypatch.setenv("CUDA_ASYNC_DRIVER", "host")
+    monkeypatch.setattr(_device, "_default", None)
+    with monkeypatch.context() as patch:
+        patch.setattr(_device, "Device", lambda name: closed)
+        assert _device.resolve_default_device() is closed
+    assert _device.resolve_default_device() is ca.Device("host:0")
+
+
 def test_exit_with_work_in_flight_is_clean(device):
     code = f"""
 import cuda_async as ca
