@@ -157,6 +157,33 @@ class Notes:
             self.failed.append(report.nodeid)
 
 
+def run_in_child(copy: Path, tests: list[str], answer: Path, lines: dict[str, set[int]], stop: bool) -> None:
+    """Run the tests in this process, and write what came out."""
+    os.setsid()
+    silence = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(silence, stream)
+    os.chdir(copy)
+    sys.path.insert(0, str(copy))
+    os.environ.update(PYTHONPATH=str(copy), PYTHONDONTWRITEBYTECODE="1")
+    sys.dont_write_bytecode = True
+    import pytest
+
+    notes = Notes(copy, lines)
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not gpu and not slow and not timing",
+        "--timeout=20",
+    ]
+    code = pytest.main([*options, *(["-x"] if stop else []), *tests], plugins=[notes])
+    reached = {place: sorted(found) for place, found in notes.reached.items()}
+    found = {"code": int(code), "failed": notes.failed, "seconds": notes.seconds, "reached": reached}
+    answer.write_text(json.dumps(found))
+
+
 def run_tests(
     copy: Path, tests: list[str], limit_s: float, lines: dict[str, set[int]], stop: bool
 ) -> dict[str, Any]:
@@ -165,30 +192,10 @@ def run_tests(
     answer.unlink(missing_ok=True)
     child = os.fork()
     if child == 0:
-        os.setsid()
-        silence = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(silence, stream)
-        os.chdir(copy)
-        sys.path.insert(0, str(copy))
-        os.environ.update(PYTHONPATH=str(copy), PYTHONDONTWRITEBYTECODE="1")
-        sys.dont_write_bytecode = True
-        import pytest
-
-        notes = Notes(copy, lines)
-        options = [
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-m",
-            "not gpu and not slow and not timing",
-            "--timeout=20",
-        ]
-        code = pytest.main([*options, *(["-x"] if stop else []), *tests], plugins=[notes])
-        reached = {place: sorted(found) for place, found in notes.reached.items()}
-        found = {"code": int(code), "failed": notes.failed, "seconds": notes.seconds, "reached": reached}
-        answer.write_text(json.dumps(found))
-        os._exit(0)
+        try:
+            run_in_child(copy, tests, answer, lines, stop)
+        finally:
+            os._exit(0)  # whatever came out: nothing of the parent's is to be cleaned up here
     until = time.monotonic() + limit_s
     while os.waitpid(child, os.WNOHANG)[0] == 0:
         if time.monotonic() > until:
