@@ -328,6 +328,22 @@ def test_callback_is_forgotten_under_the_lock(guarded, stepped):
     stepped.driver.advance_all()
 
 
+@pytest.mark.timeout(30)
+def test_callback_that_ends_the_thread_that_slept_for_it(guarded, stepped):
+    """Which it should not; the next who waits gets another thread."""
+    stepped.driver.notifies = False
+    stream = stepped.create_stream()
+    called = threading.Event()
+    for callback in (sys.exit, called.set):
+        future = ca.zeros(4).start(ca.SingleStream(stream))
+        assert future._submission.add_callback(callback)
+        stepped.driver.advance_all()
+        while callback is sys.exit and stream._waiter:
+            pass  # until the timeout, if it stays
+    assert called.wait(10)
+    stream.close()
+
+
 def test_drain_waits_for_abandoned_work_under_the_lock(guarded):
     work = Unfinished()
     work.abandon()

@@ -162,10 +162,11 @@ def test_idle_thread_is_woken_for_the_next_callback(stepped):
 
 
 @pytest.mark.timeout(30)
-def test_closing_a_stream_waits_for_its_work(stepped):
+@pytest.mark.parametrize("wait", [ca.Stream.close, ca.Stream.synchronize])
+def test_stream_waits_for_its_work(stepped, wait):
     stream = stepped.create_stream()
     future = ca.zeros(4).start(ca.SingleStream(stream))
-    thread = threading.Thread(target=stream.close)
+    thread = threading.Thread(target=wait, args=(stream,))
     thread.start()
     assert advance_when_blocked(stepped, thread, pending(stream))
     thread.join(10)
