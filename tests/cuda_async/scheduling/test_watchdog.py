@@ -120,7 +120,7 @@ def test_its_thread_ends_when_it_is_switched_off(monkeypatch):
     monkeypatch.setattr(_watchdog._Watchdog, "_until_next_s", long_from_now)
     before = set(threading.enumerate())
     ca.set_watchdog(3600)
-    (thread,) = set(threading.enumerate()) - before
+    (thread,) = (t for t in set(threading.enumerate()) - before if t.name == "cuda_async watchdog")
     assert asked.wait(10)
     ca.set_watchdog(None)
     thread.join(5)
