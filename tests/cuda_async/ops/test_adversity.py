@@ -546,14 +546,24 @@ class Interrupted:
         self.ready = ready
 
     def __enter__(self):
+        came = threading.Event()
+
         def interrupt():
             deadline = time.monotonic() + 10
             while not self.ready() and time.monotonic() < deadline:
                 time.sleep(1e-3)
-            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(200):  # one that comes just before the thread sleeps does not wake it
+                os.kill(os.getpid(), signal.SIGINT)
+                if came.wait(0.05):
+                    break
+
+        def handler(*_):
+            if not came.is_set():
+                came.set()
+                raise KeyboardInterrupt
 
         # a process that was begun in the background ignores the signal
-        self.before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.before = signal.signal(signal.SIGINT, handler)
         self.thread = threading.Thread(target=interrupt)
         self.thread.start()
 
