@@ -439,3 +439,15 @@ async def test_many_launches_of_several_graphs_from_many_tasks(device, kernels):
             for _ in range(3):
                 group.start_soon(launch, graph)
     assert (await x.to_host()).tolist() == [3.0 * 10 * (1 + 2 + 3)] * 64
+
+
+def test_memory_of_an_output_that_numpy_sees_is_known_elsewhere(host):
+    """Of the graph's own memory, which nobody else knew before: launches must not take it for theirs alone."""
+    graph = ca.full(4, 3.0).graph().sync()
+    output = graph.launch().sync()
+    root = output._buffer.root
+    assert root.plain_on is host
+    seen = np.from_dlpack(output)
+    assert seen.tolist() == [3.0] * 4
+    assert root.plain_on is None
+    assert root in host._outside
