@@ -57,6 +57,19 @@ def next_op(result: object, f: object, method: str) -> DeviceOp[Any]:
     return result._take()
 
 
+def _next_op_with_context(
+    execution: Execution, f: Callable[..., object], method: str, *values: object
+) -> DeviceOp[Any]:
+    """What a callback that may enqueue by itself returned; what it enqueued counts, though it raises."""
+    execution.enqueued = True
+    try:
+        result = f(execution.ctx, *values)
+    finally:
+        if execution.ctx._touched:
+            execution.ctx._settle()
+    return next_op(result, f, method)
+
+
 def _refuse_coroutine(result: object, f: object) -> None:
     """A callback is called while enqueueing, so it cannot be a coroutine function."""
     if isinstance(result, (CoroutineType, AsyncGeneratorType)):
@@ -144,13 +157,7 @@ class ThenWithContext(_OnSource[U]):
     def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
         if execution.host_pending and execution.wait_for_host_data(self, value):
             return None
-        execution.enqueued = True
-        try:
-            op = self._f(execution.ctx, value)
-        finally:
-            if execution.ctx._touched:
-                execution.ctx._settle()
-        return next_op(op, self._f, "then_with_context")
+        return _next_op_with_context(execution, self._f, "then_with_context", value)
 
 
 class Map(_OnSource[U]):
@@ -246,13 +253,7 @@ class WithContext(DeviceOp[T]):
         self._f = f
 
     def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
-        execution.enqueued = True
-        try:
-            op = self._f(execution.ctx)
-        finally:
-            if execution.ctx._touched:
-                execution.ctx._settle()
-        return next_op(op, self._f, "with_context")
+        return _next_op_with_context(execution, self._f, "with_context")
 
 
 def with_context(f: Callable[[ExecutionContext], DeviceOp[T]]) -> DeviceOp[T]:

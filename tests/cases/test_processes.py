@@ -46,9 +46,13 @@ def run(how, device, tmp_path):
     )
     environment = {**os.environ, "CUDA_ASYNC_DRIVER": str(device).partition(":")[0]}
     # Python warns of fork() where there are threads, as it should.
+    return run_script(script, "-W", "error", "-W", "ignore::DeprecationWarning", env=environment)
+
+
+def run_script(script, *options, env=None):
     return subprocess.run(
-        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", str(script)],
-        env=environment,
+        [sys.executable, *options, str(script)],
+        env=env,
         capture_output=True,
         text=True,
         timeout=120,
@@ -96,13 +100,7 @@ def test_forked_child_is_refused_every_kind_of_use(device, tmp_path):
             print(float(tensor.to_host().sync().sum()))
         """)
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", str(script)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_script(script, "-W", "ignore::DeprecationWarning")
     assert done.stdout.splitlines() == [*(f"{n} True" for n in range(9)), "0.0"], done.stderr
 
 
@@ -145,11 +143,5 @@ def test_what_was_begun_before_the_fork(device, tmp_path):
             print(future.sync(), shared.sync())
         """)
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", str(script)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_script(script, "-W", "ignore::DeprecationWarning")
     assert done.stdout.splitlines() == ["0 True", "1 True", "enqueueing", "6 5"], done.stderr

@@ -21,10 +21,8 @@ _ALLOWED: dict[str, tuple[int, ...] | range] = {
 }
 _PER_TARGET = ("occupancy", "num_ctas", "num_worker_warps", "opt_level")
 _CHECKS = ("deny_in_kernel_checks", "unchecked", "checks_in_place", "check_variants")
-_SWITCHES = (
-    *("line_info", "debug", "fuse_multiply_add", "allow_tma", "programmatic_dependent_launch"),
-    *_CHECKS,
-)
+_CODE = ("line_info", "debug", "fuse_multiply_add", "allow_tma", "programmatic_dependent_launch")
+_SWITCHES = (*_CODE, *_CHECKS)
 _NAMES = (*_ALLOWED, *_SWITCHES, "compile_timeout_s", "const_grid", "preconditions")
 
 IN_PLACE_VARIABLE = "TILEKERN_CHECKS_IN_PLACE"
