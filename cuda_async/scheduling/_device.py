@@ -344,9 +344,11 @@ class Device:
                 if submission is not None:
                     submission.block()
                     submission.raise_unreported()
-                    # what kernels printed comes out when a wait ends, not when a look finds the end
-                    if not stream._closed:
-                        self.driver.stream_synchronize(stream._handle)
+                # What kernels printed comes out when a wait ends, not when a look finds the end; and others may have
+                # enqueued by the handle of a stream of ours.
+                is_known = stream._borrowed or not stream._handed_out
+                if not stream._closed and not (submission is None and is_known):
+                    self.driver.stream_synchronize(stream._handle)
             except DeviceLostError:
                 raise
             except Exception as error:

@@ -146,6 +146,18 @@ def test_waiting_for_a_stream_waits_for_work_of_others(stepped, tensor, wait):
         waiting.join()
 
 
+def test_waiting_for_a_device_waits_for_work_of_others(stepped, tensor):
+    stream = stepped.create_stream()
+    stepped.driver.fill_async(tensor._address, *FILL, stream.handle)
+    waiting = threading.Thread(target=stepped.synchronize)
+    waiting.start()
+    waiting.join(0.05)  # it ends in that time only where nothing makes it wait
+    waits = waiting.is_alive()
+    stepped.driver.advance_all()
+    waiting.join()
+    assert waits
+
+
 def test_foreign_call_without_tensors_is_waited_for(device):
     """On a GPU the call is made while enqueueing, and its work is no longer than it is asked for here."""
     if device.kind == "host":
