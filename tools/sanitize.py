@@ -41,6 +41,8 @@ OPTIONS = {
 FOUND = 99
 """The sanitizer's exit code where it has found something."""
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (.*)")
+_NO_CALL = "Target application terminated before first instrumented API call"
+_ONLY_DESELECTED = re.compile(r"^=*\s*\d+ deselected in ", re.MULTILINE)
 _REPORT = re.compile(r"^=+ (.*)$", re.MULTILINE)
 
 
@@ -120,9 +122,11 @@ def look_at(name: str, command: list[str], over_at: float) -> dict[str, Any]:
         return {"name": name, "outcome": "not run", "summaries": [], "seconds": 0.0}
     code, output = run(command, over_at - began)
     summaries = _SUMMARY.findall(output)
-    # pytest's 5: none of the tests is for a GPU.
+    # pytest's 5: none of the tests is for a GPU; the sanitizer then has a code of its own.
     outcomes = {None: "stopped: its time was over", 0: "clean", 5: "no tests", FOUND: "found"}
     outcome = outcomes.get(code, "failed")
+    if _NO_CALL in output and _ONLY_DESELECTED.search(output):
+        outcome = "no tests"
     if outcome == "clean" and any(not text.startswith("0 ") for text in summaries):
         outcome = "found"
     found: dict[str, Any] = {
