@@ -13,6 +13,7 @@ from ._operands import (
     check_dtype,
     check_shape,
     following,
+    mutable,
     output,
     power_of_two,
     rows_of,
@@ -20,11 +21,13 @@ from ._operands import (
     tuned,
     with_tensors,
 )
-from ._plans import EIGHT_WARPS, ProductPlan, matvec_tile, multiprocessors, product_plan
+from ._plans import ALL_FORMS, EIGHT_WARPS, ProductPlan, matvec_tile, multiprocessors, product_plan
 from .raw._activations import ACTIVATIONS
 
 if TYPE_CHECKING:
     from cuda_async import DeviceOp, Tensor
+
+    from ..jit import Kernel
 
 __all__ = ["batched_matmul", "linear", "matmul", "matvec"]
 
@@ -54,8 +57,8 @@ def matmul(
         bias: (n,). residual: (m, n). Any float type.
         activation: "none", "relu", "gelu", "gelu_tanh" or "silu".
         splits: parts that k is cut into, computed side by side in float32 and then added in order; chosen if left out.
-        persistent: a fixed number of blocks walks the tiles of the result, instead of a block for each; chosen if
-            left out.
+        persistent: a fixed number of blocks walks the tiles of the result, instead of a block for each. Left out,
+            these and two other forms are chosen from, by size.
         tf32: float32 factors are rounded to tfloat32, which tensor cores multiply.
         out: where the result goes; new memory if not given.
     Raises:
@@ -80,28 +83,98 @@ def matmul(
         steps = -(-k // plan.depth)  # a share has one at least: more shares would be sums of nothing
         parts = 1 if persistent else splits or _splits(plan, m, n, k, multiprocessors(a))
         parts = min(parts, max(1, steps))
-        warps = plan.num_worker_warps
-        if warps is None and plan.is_persistent and activation in _SLOW:
-            warps = EIGHT_WARPS
-        hints = {"num_ctas": plan.num_ctas, "num_worker_warps": warps, "occupancy": plan.occupancy}
-        tiles = place.partition((plan.rows, plan.columns))
+        if persistent is not None:
+            plan = plan._replace(form="persistent" if persistent else "blocks")
+        elif parts == 1 and splits is None and m and n and k:
+            plan = product_plan(a, m, n, k, tf32=tf32, forms=ALL_FORMS)
+        if plan.num_worker_warps is None and plan.form == "persistent" and activation in _SLOW:
+            plan = plan._replace(num_worker_warps=EIGHT_WARPS)
         if parts > 1:
-            shares = ca.empty((parts, m, n), "float32").partition((1, plan.rows, plan.columns))
-            made = tuned(raw.matmul_split_k, **hints)(shares, a, b, plan.depth, tf32)
-            summed = made.first().unpartition()
-            return following(raw.sum_splits)(tiles, summed, bias, residual, activation).first().unpartition()
+            return _in_parts(plan, parts, place, a, b, bias, residual, activation, tf32)
+        if plan.form == "pair":
+            return _by_pairs(plan, place, a, b, bias, residual, activation, tf32)
+        if plan.form == "stationary":
+            tile = (plan.rows, plan.columns, plan.depth)
+            grid = (plan.sharing(m, n, multiprocessors(a)), -(-n // plan.columns))
+            kernel = _hinted(raw.matmul_stationary, plan)
+            steps = -(-k // plan.depth)
+            return (
+                kernel(mutable(place), a, b, bias, residual, tile, steps, activation, tf32).grid(grid).first()
+            )
+        tiles = place.partition((plan.rows, plan.columns))
         rest = (a, b, bias, residual, plan.depth, activation, tf32)
-        if plan.is_persistent if persistent is None else persistent:
+        if plan.form == "persistent":
             blocks = min(max(1, plan.tiles(m, n)), multiprocessors(a) // plan.ctas or 1)
             walk: object = (
                 tiles.map(lambda p: p.map((8, 8), blocks))
                 if isinstance(tiles, ca.DeviceOp)
                 else tiles.map((8, 8), blocks)
             )
-            return tuned(raw.matmul_persistent, **hints)(walk, *rest).first().unpartition()
-        return tuned(raw.matmul_epilogue, **hints)(tiles, *rest).first().unpartition()
+            return _hinted(raw.matmul_persistent, plan)(walk, *rest).first().unpartition()
+        return _hinted(raw.matmul_epilogue, plan)(tiles, *rest).first().unpartition()
 
     return with_tensors(launch, a, b, bias, residual, optional=2)
+
+
+def _hinted(kernel: Kernel, plan: ProductPlan) -> Kernel:
+    return tuned(
+        kernel,
+        num_ctas=plan.num_ctas,
+        num_worker_warps=plan.num_worker_warps,
+        occupancy=plan.occupancy,
+    )
+
+
+def _in_parts(
+    plan: ProductPlan,
+    parts: int,
+    place: Tensor | DeviceOp[Tensor],
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: str,
+    tf32: bool,
+) -> DeviceOp[Tensor]:
+    """The common axis in parts, which are added then."""
+    shape = (parts, a.shape[0], b.shape[1])
+    shares = ca.empty(shape, "float32").partition((1, plan.rows, plan.columns))
+    made = _hinted(raw.matmul_split_k, plan)(shares, a, b, plan.depth, tf32)
+    tiles = place.partition((plan.rows, plan.columns))
+    summed = made.first().unpartition()
+    return following(raw.sum_splits)(tiles, summed, bias, residual, activation).first().unpartition()
+
+
+def _by_pairs(
+    plan: ProductPlan,
+    place: Tensor | DeviceOp[Tensor],
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: str,
+    tf32: bool,
+) -> DeviceOp[Tensor]:
+    """The first two thirds of the columns by a block's first tile, the others by its second."""
+    cut = b.shape[1] // plan.width * plan.columns
+    first, second = slice(cut), slice(cut, None)
+    kernel = _hinted(raw.matmul_pair, plan)
+
+    def columns(tensor: Tensor | None, part: slice) -> Tensor | None:
+        return None if tensor is None else tensor[..., part]
+
+    def launch(place: Tensor) -> DeviceOp[Tensor]:
+        return kernel(
+            place[:, first].partition((plan.rows, plan.columns)),
+            place[:, second].partition((plan.rows, plan.columns // 2)),
+            a,
+            *(columns(tensor, part) for tensor in (b, bias, residual) for part in (first, second)),
+            plan.depth,
+            activation,
+            tf32,
+        ).map(lambda _: place)
+
+    return place.then(launch) if isinstance(place, ca.DeviceOp) else launch(place)
 
 
 def _splits(plan: ProductPlan, m: int, n: int, k: int, enough: int) -> int:
@@ -193,7 +266,7 @@ def batched_matmul(
         if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
             raise shape_error("batched_matmul", a=a, b=b)
         (count, m, k), n = a.shape, b.shape[2]
-        plan = product_plan(a, m * count, n, k, tf32=tf32, walks=False)
+        plan = product_plan(a, m * count, n, k, tf32=tf32, forms=("blocks",))
         rows = min(plan.rows, max(16, power_of_two(m)))
         place = output("batched_matmul", out, (count, m, n), a.dtype).partition((1, rows, plan.columns))
         kernel = tuned(raw.batched_matmul, num_ctas=plan.num_ctas, num_worker_warps=plan.num_worker_warps)

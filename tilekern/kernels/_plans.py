@@ -5,6 +5,8 @@ for all multiprocessors, and enough steps along the common axis for its beginnin
 sm_100, `_estimate` weighs that: the constants were fitted to sweeps of tiles and hints on an H200, over products of
 two models (512 and 4096 rows, common axes of 384 to 1536) and of 4096^3 and 8192^3. There, blocks that walk all tiles
 of 128 by 128 and more beat a block for each, and smaller tiles want as many blocks at once as they have left over.
+Two tiles that make three times a power of two of columns save a round where the result has such a width, and with a
+short common axis it pays to keep the columns of the second factor in shared memory.
 Attention over 4096 keys of 128 ran fastest with (128, 128), one block per multiprocessor and eight warps. The others
 are those that `kernel.resources(...)` shows to keep all in registers on their architecture; `tk.tune` finds better
 ones for a size that matters.
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..jit import ByTarget
 from ._operands import power_of_two
@@ -33,8 +35,17 @@ PAIRS = ByTarget(sm_90=2, sm_100=2, sm_103=2)
 EIGHT_WARPS = ByTarget(sm_90=8)
 
 
+Form = Literal["blocks", "persistent", "pair", "stationary"]
+"""A block for each tile; blocks that walk the tiles; a block for two tiles side by side; blocks that keep columns of
+the second factor and go down the rows of the first. For each there is a kernel in `raw`."""
+
+
+TILED: tuple[Form, ...] = ("blocks", "persistent")
+ALL_FORMS: tuple[Form, ...] = ("blocks", "persistent", "pair", "stationary")
+
+
 class ProductPlan(NamedTuple):
-    """Tile of a matrix product, and its hints."""
+    """Tile of a matrix product, and its hints. A pair's second tile has half the columns of the first."""
 
     rows: int
     columns: int
@@ -42,16 +53,25 @@ class ProductPlan(NamedTuple):
     num_ctas: ByTarget | None = None
     num_worker_warps: ByTarget | int | None = None
     occupancy: int | None = None
-    is_persistent: bool = False
+    form: Form = "blocks"
 
     @property
     def ctas(self) -> int:
         """How many share a tile."""
         return 1 if self.num_ctas is None else 2
 
+    @property
+    def width(self) -> int:
+        """Columns of the result that a block makes at once."""
+        return self.columns + self.columns // 2 if self.form == "pair" else self.columns
+
     def tiles(self, m: int, n: int) -> int:
-        """How many tiles a product of that size has."""
-        return -(-m // self.rows) * -(-n // self.columns)
+        """How many tiles, or pairs of them, a product of that size has."""
+        return -(-m // self.rows) * -(-n // self.width)
+
+    def sharing(self, m: int, n: int, enough: int) -> int:
+        """How many blocks share the rows of a stationary product, so that there is one for each multiprocessor."""
+        return max(1, min(-(-m // self.rows), enough // -(-n // self.columns)))
 
 
 class AttentionPlan(NamedTuple):
@@ -67,7 +87,7 @@ class _Choice(NamedTuple):
     """A plan, with what `_estimate` knows of it.
 
     `rate`: millions of products that a multiprocessor makes in a microsecond. `ends`: what the beginning and end of a
-    tile cost, in elements of the common axis. `overlap`: of so many tiles at once, one pays that.
+    tile cost, in elements of the common axis. `overlap`: of so many tiles at once, or one after another, one pays that.
     """
 
     plan: ProductPlan
@@ -77,12 +97,22 @@ class _Choice(NamedTuple):
 
 
 _HOPPER = (
-    _Choice(ProductPlan(256, 256, 64, PAIRS, EIGHT_WARPS, is_persistent=True), 3.2, 640, 3),
-    _Choice(ProductPlan(128, 256, 64, None, EIGHT_WARPS, is_persistent=True), 3.1, 640, 3),
-    _Choice(ProductPlan(128, 128, 64, is_persistent=True), 2.94, 441, 3),
+    _Choice(ProductPlan(256, 256, 64, PAIRS, EIGHT_WARPS, form="persistent"), 3.2, 640, 3),
+    _Choice(ProductPlan(128, 256, 64, None, EIGHT_WARPS, form="persistent"), 3.1, 640, 3),
+    _Choice(ProductPlan(128, 128, 64, form="persistent"), 2.94, 441, 4),
     _Choice(ProductPlan(64, 128, 64), 2.35, 450, 2),
     _Choice(ProductPlan(64, 64, 64), 2.1, 1090, 3),
 )
+_WHOLE_WIDTHS = (  # where the widths go into the result's without a rest
+    _Choice(ProductPlan(128, 128, 64, form="pair"), 2.8, 300, 1),
+    _Choice(ProductPlan(64, 128, 64, form="pair"), 2.25, 450, 1),
+)
+_SHORT_AXES = (  # where shared memory holds `columns` of the second factor, beside tiles of the first
+    _Choice(ProductPlan(64, 128, 128, None, EIGHT_WARPS, form="stationary"), 2.64, 720, 1 << 30),
+    _Choice(ProductPlan(64, 64, 128, form="stationary"), 2.36, 1110, 1 << 30),
+)
+_KEPT_ELEMENTS = 48 << 10
+"""What a stationary product keeps in shared memory, of two bytes each."""
 _FEW_ROWS = (ProductPlan(16, 128, 64, occupancy=4), ProductPlan(16, 32, 128))
 _SMALL_SHARED_MEMORY = (
     ProductPlan(128, 128, 32),
@@ -103,32 +133,44 @@ def multiprocessors(tensor: Tensor) -> int:
 
 
 def product_plan(
-    like: Tensor, m: int, n: int, k: int, *, tf32: bool = False, walks: bool = True
+    like: Tensor, m: int, n: int, k: int, *, tf32: bool = False, forms: tuple[Form, ...] = TILED
 ) -> ProductPlan:
-    """For (m, k) @ (k, n) of the type and on the device of `like`; `walks`: blocks may walk tiles.
+    """For (m, k) @ (k, n) of the type and on the device of `like`, in one of `forms`.
 
-    Where they may not, the largest tile of which there are enough is taken, as the estimates are of those that do: for
-    64 products of 512^3 on an H200, (256, 256) takes 59 us, (128, 128) 68, and (64, 128) 83.
+    Where blocks may not walk tiles, the largest tile of which there are enough is taken, as the estimates are of those
+    that do: for 64 products of 512^3 on an H200, (256, 256) takes 59 us, (128, 128) 68, and (64, 128) 83.
     """
     device = like.device
     generation, _ = device.compute_capability
     is_float32 = like.dtype.itemsize == 4
-    return _product_plan(is_float32, tf32, generation, device.limits.multiprocessors, m, n, k, walks)
+    return _product_plan(is_float32, tf32, generation, device.limits.multiprocessors, m, n, k, forms)
 
 
 @lru_cache(maxsize=1024)
 def _product_plan(
-    is_float32: bool, tf32: bool, generation: int, enough: int, m: int, n: int, k: int, walks: bool = True
+    is_float32: bool,
+    tf32: bool,
+    generation: int,
+    enough: int,
+    m: int,
+    n: int,
+    k: int,
+    forms: tuple[Form, ...] = TILED,
 ) -> ProductPlan:
     if not is_float32 and m <= 16:
         plan = next((plan for plan in _FEW_ROWS if plan.tiles(m, n) >= 2 * enough), _FEW_ROWS[-1])
     elif not is_float32 and generation in HOPPER:
-        if walks:
-            plan = min(_HOPPER, key=lambda choice: _estimate(choice, enough, m, n, k)).plan
+        if "persistent" in forms:
+            choices = [
+                *_HOPPER,
+                *(c for c in _WHOLE_WIDTHS if c.plan.form in forms and n % c.plan.width == 0),
+                *(c for c in _SHORT_AXES if c.plan.form in forms and k * c.plan.columns <= _KEPT_ELEMENTS),
+            ]
+            plan = min(choices, key=lambda choice: _estimate(choice, enough, m, n, k)).plan
         else:
             plans = tuple(choice.plan for choice in _HOPPER)
             plan = next((plan for plan in plans if plan.tiles(m, n) * plan.ctas >= enough), plans[-1])
-        if not plan.is_persistent and plan.tiles(m, n) > enough:
+        if plan.form in ("blocks", "pair") and plan.tiles(m, n) > enough:
             plan = plan._replace(occupancy=min(3, -(-plan.tiles(m, n) // enough)))
     else:
         plans = (_TFLOAT32 if tf32 else _FLOAT32) if is_float32 else _SMALL_SHARED_MEMORY
@@ -145,8 +187,12 @@ def _estimate(choice: _Choice, enough: int, m: int, n: int, k: int) -> float:
     """What a product takes, in millionths of a microsecond: rounds of tiles over all multiprocessors."""
     plan, rate, ends, overlap = choice
     rounds = -(-plan.tiles(m, n) * plan.ctas // enough)
-    along = rounds * k + -(-rounds // overlap) * ends
-    return plan.rows * plan.columns / plan.ctas * along / rate
+    if plan.form == "stationary":
+        strips, down = -(-n // plan.columns), -(-m // plan.rows)
+        rounds = -(-strips // enough) * -(-down // plan.sharing(m, n, enough))
+    paid = 1 + (rounds - 1) / overlap if plan.form == "persistent" else -(-rounds // overlap)
+    along = rounds * k + paid * ends
+    return plan.rows * plan.width / plan.ctas * along / rate
 
 
 def matvec_tile(m: int, n: int, k: int, enough: int) -> tuple[int, int]:

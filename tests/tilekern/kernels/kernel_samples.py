@@ -77,6 +77,28 @@ def samples(d: Any) -> dict[str, tuple[tk.Kernel, tuple[Any, ...]]]:
             raw.matmul_persistent,
             (M((512, 768), d).partition(tile).map((8, 8), 4), *product, None, None, 32, "none"),
         ),
+        "matmul_pair": (
+            raw.matmul_pair,
+            (
+                M((512, 512), d).partition((64, 32 if wide else 128)),
+                M((512, 256), d).partition((64, 16 if wide else 64)),
+                M((512, 256), d),
+                *(transposed(256, 512, d), transposed(256, 256, d), M(512, d), M(256, d), None, None),
+                *(16 if wide else 64, "silu", wide),
+            ),
+        ),
+        "matmul_stationary": (
+            raw.matmul_stationary if wide else raw.matmul_stationary.with_options(num_worker_warps=8),
+            (
+                M((512, 768), d).mut(),
+                M((512, 384), d),
+                transposed(384, 768, d),
+                M(768, d),
+                M((512, 768), d),
+                (64, 32, 32) if wide else (64, 128, 128),
+                *(12 if wide else 3, "none", wide),
+            ),
+        ),
         "matmul_split_k": (
             raw.matmul_split_k,
             (M((4, 512, 768), f4).partition((1, 64, 64)), *product, 32),

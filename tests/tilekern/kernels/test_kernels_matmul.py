@@ -7,6 +7,8 @@ import pytest
 
 import cuda_async as ca
 import tilekern as tk
+from tilekern.kernels import _matmul as matmul_module
+from tilekern.kernels._plans import ProductPlan
 
 k = tk.kernels
 
@@ -63,6 +65,41 @@ def test_persistent_blocks_walk_all_tiles(values):
     values.close(k.matmul(a, b, persistent=True), a64 @ b64, scale=magnitude(a64, b64))
     place = ca.zeros((300, 260), values.dtype).sync()
     values.close(k.matmul(a, b, persistent=True, out=place), a64 @ b64, scale=magnitude(a64, b64))
+
+
+PLANS = {
+    "pair": (ProductPlan(16, 32, 16, form="pair"), 144),
+    "one pair": (ProductPlan(16, 32, 16, form="pair"), 48),
+    "stationary": (ProductPlan(16, 32, 16, form="stationary"), 70),
+    "stationary, one strip": (ProductPlan(32, 32, 64, form="stationary"), 20),
+}
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["new", "out"])
+@pytest.mark.parametrize("form", PLANS)
+def test_products_in_other_forms(values, monkeypatch, form, given):
+    """Pairs of tiles, and columns that a block keeps while it goes down the rows: ragged, with all that may follow."""
+    plan, n = PLANS[form]
+    a, a64 = values(109, 50, scale=0.3)
+    w, w64 = values(n, 50)
+    bias, bias64 = values(n)
+    residual, residual64 = values(109, n)
+    expected = np.maximum(a64 @ w64.T + bias64, 0) + residual64
+    scale = magnitude(a64, w64.T) + 4
+    monkeypatch.setattr(matmul_module, "product_plan", lambda *args, **more: plan)
+    monkeypatch.setattr(matmul_module, "multiprocessors", lambda tensor: 7)
+    place = ca.zeros((109, n), values.dtype).sync() if given else None
+    for residuals, want in ((residual, expected), (None, expected - residual64)):
+        op = k.matmul(a, w.T, bias=bias, activation="relu", residual=residuals, out=place)
+        values.close(op, want, scale=scale)
+    values.close(k.matmul(a, w.T), a64 @ w64.T, scale=scale)
+
+
+@pytest.mark.parametrize(("m", "n", "depth"), [(130, 192, 40), (1100, 384, 300), (2000, 96, 1000)])
+def test_products_of_many_rows(values, m, n, depth):
+    a, a64 = values(m, depth)
+    b, b64 = values(depth, n)
+    values.close(k.matmul(a, b), a64 @ b64, scale=magnitude(a64, b64))
 
 
 def test_factors_as_tfloat32_keep_ten_bits(device):

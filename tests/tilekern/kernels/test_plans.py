@@ -25,11 +25,33 @@ from tilekern.kernels import _plans
 def test_tiles_of_products(shape, tile):
     plan = _plans._product_plan(False, False, 9, 132, *shape)
     assert (plan.rows, plan.columns) == tile
-    assert plan.is_persistent == (tile[0] >= 128)
+    assert plan.form == ("persistent" if tile[0] >= 128 else "blocks")
+
+
+@pytest.mark.parametrize(
+    ("shape", "form", "tile"),
+    [
+        ((512, 576, 1536), "blocks", (64, 64)),
+        ((512, 3072, 576), "blocks", (64, 64)),
+        ((4096, 384, 1536), "pair", (64, 128)),
+        ((2048, 768, 768), "stationary", (64, 64)),
+        ((4096, 768, 3072), "pair", (128, 128)),
+        ((4096, 1152, 384), "stationary", (64, 128)),
+        ((4096, 1536, 384), "stationary", (64, 128)),
+        ((16384, 1152, 384), "stationary", (64, 128)),
+        ((4096, 2304, 768), "persistent", (128, 128)),
+        ((16384, 384, 1536), "persistent", (128, 128)),
+        ((4096, 4096, 4096), "persistent", (256, 256)),
+        ((4, 3072, 576), "blocks", (16, 32)),
+    ],
+)
+def test_forms_of_products(shape, form, tile):
+    plan = _plans._product_plan(False, False, 9, 132, *shape, _plans.ALL_FORMS)
+    assert (plan.form, plan.rows, plan.columns) == (form, *tile)
 
 
 def test_tiles_of_batches():
-    plan = _plans._product_plan(False, False, 9, 132, 64 * 512, 512, 512, False)
+    plan = _plans._product_plan(False, False, 9, 132, 64 * 512, 512, 512, ("blocks",))
     assert (plan.rows, plan.columns) == (256, 256)
 
 

@@ -16,8 +16,10 @@ __all__ = [
     "batched_matmul",
     "matmul",
     "matmul_epilogue",
+    "matmul_pair",
     "matmul_persistent",
     "matmul_split_k",
+    "matmul_stationary",
     "matvec",
     "sum_splits",
 ]
@@ -46,6 +48,17 @@ def factor(t: tk.Tile, tf32: bool) -> tk.Tile:
     return t
 
 
+def finished(t: tk.Tile, i: Any, j: Any, bias: Any, residual: Any, activation: str) -> tk.Tile:
+    """What comes after the sum: the tile of the result at (i, j)."""
+    rows, columns = t.shape
+    if bias is not None:
+        t = t + tk.load(bias, j, columns)
+    t = activated(t, activation)
+    if residual is not None:
+        t = t + tk.load(residual, (i, j), (rows, columns))
+    return t
+
+
 @tk.kernel
 def matmul_epilogue(
     c: tk.Tile2D,
@@ -65,12 +78,7 @@ def matmul_epilogue(
         left = tk.load(a, (i, k), (rows, block_k))
         right = tk.load(b, (k, j), (block_k, columns))
         acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
-    if bias is not None:
-        acc = acc + tk.load(bias, j, columns)
-    acc = activated(acc, activation)
-    if residual is not None:
-        acc = acc + tk.load_like(residual, c)
-    c.store(acc.astype(c.dtype))
+    c.store(finished(acc, i, j, bias, residual, activation).astype(c.dtype))
 
 
 @tk.kernel
@@ -96,12 +104,67 @@ def matmul_persistent(
             left = tk.load(a, (i, k), (rows, block_k))
             right = tk.load(b, (k, j), (block_k, columns))
             acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
-        if bias is not None:
-            acc = acc + tk.load(bias, j, columns)
-        acc = activated(acc, activation)
-        if residual is not None:
-            acc = acc + tk.load(residual, (i, j), (rows, columns))
-        c.store(acc.astype(c.dtype), index)
+        c.store(finished(acc, i, j, bias, residual, activation).astype(c.dtype), index)
+
+
+@tk.kernel
+def matmul_pair(
+    c: tk.Tile2D,
+    d: tk.Tile2D,
+    a: tk.Tensor2D,
+    b: tk.Tensor2D,
+    e: tk.Tensor2D,
+    bias: Any,
+    bias_of_d: Any,
+    residual: Any,
+    residual_of_d: Any,
+    block_k: tk.Constant[int],
+    activation: tk.Constant[str] = "none",
+    tf32: tk.Constant[bool] = False,
+) -> None:
+    """c = activation(a @ b + bias) + residual, and d = a @ e with its own, a tile of both for each block.
+
+    For c and d that are neighbours in one matrix: tiles of 128 and 64 columns are as one of 192, which no tile may
+    have. Widths of models are often three times a power of two, and then fill the device with a round of blocks.
+    """
+    rows, columns = c.shape
+    _, columns_of_d = d.shape
+    i, j = c.index
+    acc = tk.zeros(c.shape, tk.float32)
+    acc_of_d = tk.zeros(d.shape, tk.float32)
+    for k in range(tk.num_tiles(a, 1, (rows, block_k))):
+        left = factor(tk.load(a, (i, k), (rows, block_k)), tf32)
+        acc = tk.mma(left, factor(tk.load(b, (k, j), (block_k, columns)), tf32), acc)
+        acc_of_d = tk.mma(left, factor(tk.load(e, (k, j), (block_k, columns_of_d)), tf32), acc_of_d)
+    c.store(finished(acc, i, j, bias, residual, activation).astype(c.dtype))
+    d.store(finished(acc_of_d, i, j, bias_of_d, residual_of_d, activation).astype(d.dtype))
+
+
+@tk.kernel
+def matmul_stationary(
+    c: tk.Tensor2D,
+    a: tk.Tensor2D,
+    b: tk.Tensor2D,
+    bias: Any,
+    residual: Any,
+    tile: tk.Constant[tuple[int, int, int]],
+    steps: tk.Constant[int],
+    activation: tk.Constant[str] = "none",
+    tf32: tk.Constant[bool] = False,
+) -> None:
+    """As `matmul_epilogue`, with the columns of b kept in shared memory while a block goes down the rows of a.
+
+    For many rows and a short common axis of `steps` times the tile's depth. The grid is (blocks that share the rows,
+    tiles of columns); c is written.
+    """
+    rows, columns, depth = tile
+    j = tk.bid(1)
+    kept = [factor(tk.load(b, (k, j), (depth, columns)), tf32) for k in range(steps)]
+    for i in range(tk.bid(0), tk.num_tiles(a, 0, (rows, depth)), tk.num_blocks(0)):
+        acc = tk.zeros((rows, columns), tk.float32)
+        for k in tk.static_iter(range(steps)):
+            acc = tk.mma(factor(tk.load(a, (i, k), (rows, depth)), tf32), kept[k], acc)
+        tk.store(c, (i, j), finished(acc, i, j, bias, residual, activation).astype(c.dtype))
 
 
 @tk.kernel
@@ -139,12 +202,7 @@ def sum_splits(
     acc = tk.zeros(c.shape, tk.float32)
     for s in range(parts.shape[0]):
         acc += tk.load(parts, (s, i, j), (1, rows, columns)).reshape((rows, columns))
-    if bias is not None:
-        acc = acc + tk.load(bias, j, columns)
-    acc = activated(acc, activation)
-    if residual is not None:
-        acc = acc + tk.load_like(residual, c)
-    c.store(acc.astype(c.dtype))
+    c.store(finished(acc, i, j, bias, residual, activation).astype(c.dtype))
 
 
 @tk.kernel
