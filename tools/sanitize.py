@@ -32,12 +32,18 @@ TESTS = (
     "tests/cuda_async/graph/test_random_graphs.py",
 )
 EXAMPLES = ("add", "saxpy", "graph_replay", "async_pipeline", "tile_simt_interop")
+TRACKING = ["--track-stream-ordered-races", "all"]
 OPTIONS = {
-    "memcheck": ["--tool", "memcheck", "--track-stream-ordered-races", "all", "--report-api-errors", "no"],
+    "memcheck": ["--tool", "memcheck", *TRACKING, "--report-api-errors", "no"],
     "racecheck": ["--tool", "racecheck", "--racecheck-report", "all"],
     "initcheck": ["--tool", "initcheck"],
     "synccheck": ["--tool", "synccheck"],
 }
+CONDITIONAL = ("tests/cuda_async/graph/test_random_graphs.py",)
+"""What launches graphs with conditional nodes: with stream-ordered races tracked, the sanitizer of CUDA 13.0 makes the
+launch of a single one fail without a report; without tracking it is clean. So they run without."""
+MEMORY_COUNTED = ("tests/cases/test_memory_in_use.py",)
+"""What asks whether tensors are freed: for its backtraces the sanitizer keeps Python frames, and what is in them."""
 FOUND = 99
 """The sanitizer's exit code where it has found something."""
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (.*)")
@@ -115,6 +121,17 @@ def run(command: list[str], limit_s: float) -> tuple[int | None, str]:
     return process.returncode, output
 
 
+def flags_for(tool: str, name: str) -> list[str]:
+    """The sanitizer's options for one program."""
+    flags = [*OPTIONS[tool], "--error-exitcode", str(FOUND), "--target-processes", "all"]
+    if name in CONDITIONAL and TRACKING[0] in flags:
+        place = flags.index(TRACKING[0])
+        del flags[place : place + len(TRACKING)]
+    if name in MEMORY_COUNTED:
+        flags += ["--show-backtrace", "no"]
+    return flags
+
+
 def look_at(name: str, command: list[str], over_at: float) -> dict[str, Any]:
     """What the sanitizer says of one program."""
     began = time.monotonic()
@@ -164,14 +181,13 @@ def main() -> int:
     todo = list(enumerate(commands(options.only, options.more)))[options.start :]
 
     def one(number: int, name: str, command: list[str]) -> dict[str, object]:
-        found = look_at(name, [sanitizer, *flags, *command], over_at)
+        found = look_at(name, [sanitizer, *flags_for(options.tool, name), *command], over_at)
         summaries = ", ".join(found["summaries"]) or "no summary"
         print(f"{number}: {name}: {found['outcome']} ({summaries}), {found['seconds']:.0f} s", flush=True)
         if "end" in found:
             print(found["end"], flush=True)
         return {"number": number, **found}
 
-    flags = [*OPTIONS[options.tool], "--error-exitcode", str(FOUND), "--target-processes", "all"]
     with ThreadPoolExecutor(options.workers) as pool:
         results = list(pool.map(lambda job: one(job[0], *job[1]), todo))
     not_run = [result["number"] for result in results if result["outcome"] == "not run"]
