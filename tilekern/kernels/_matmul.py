@@ -172,6 +172,7 @@ def _by_pairs(
             plan.depth,
             activation,
             tf32,
+            plan.latency,
         ).map(lambda _: place)
 
     return place.then(launch) if isinstance(place, ca.DeviceOp) else launch(place)

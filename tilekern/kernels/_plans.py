@@ -45,7 +45,10 @@ ALL_FORMS: tuple[Form, ...] = ("blocks", "persistent", "pair", "stationary")
 
 
 class ProductPlan(NamedTuple):
-    """Tile of a matrix product, and its hints. A pair's second tile has half the columns of the first."""
+    """Tile of a matrix product, and its hints. A pair's second tile has half the columns of the first.
+
+    `latency` is the hint of a pair's loads.
+    """
 
     rows: int
     columns: int
@@ -54,6 +57,7 @@ class ProductPlan(NamedTuple):
     num_worker_warps: ByTarget | int | None = None
     occupancy: int | None = None
     form: Form = "blocks"
+    latency: int | None = None
 
     @property
     def ctas(self) -> int:
@@ -105,7 +109,7 @@ _HOPPER = (
 )
 _WHOLE_WIDTHS = (  # where the widths go into the result's without a rest
     _Choice(ProductPlan(128, 128, 64, form="pair"), 2.8, 300, 1),
-    _Choice(ProductPlan(64, 128, 64, form="pair"), 2.25, 450, 1),
+    _Choice(ProductPlan(64, 128, 64, form="pair", latency=5), 2.5, 440, 1),
 )
 _SHORT_AXES = (  # where shared memory holds `columns` of the second factor, beside tiles of the first
     _Choice(ProductPlan(64, 128, 128, None, EIGHT_WARPS, form="stationary"), 2.64, 720, 1 << 30),

@@ -121,6 +121,7 @@ def matmul_pair(
     block_k: tk.Constant[int],
     activation: tk.Constant[str] = "none",
     tf32: tk.Constant[bool] = False,
+    latency: tk.Constant[int | None] = None,
 ) -> None:
     """c = activation(a @ b + bias) + residual, and d = a @ e with its own, a tile of both for each block.
 
@@ -133,9 +134,11 @@ def matmul_pair(
     acc = tk.zeros(c.shape, tk.float32)
     acc_of_d = tk.zeros(d.shape, tk.float32)
     for k in range(tk.num_tiles(a, 1, (rows, block_k))):
-        left = factor(tk.load(a, (i, k), (rows, block_k)), tf32)
-        acc = tk.mma(left, factor(tk.load(b, (k, j), (block_k, columns)), tf32), acc)
-        acc_of_d = tk.mma(left, factor(tk.load(e, (k, j), (block_k, columns_of_d)), tf32), acc_of_d)
+        left = factor(tk.load(a, (i, k), (rows, block_k), latency=latency), tf32)
+        right = factor(tk.load(b, (k, j), (block_k, columns), latency=latency), tf32)
+        acc = tk.mma(left, right, acc)
+        right_of_d = factor(tk.load(e, (k, j), (block_k, columns_of_d), latency=latency), tf32)
+        acc_of_d = tk.mma(left, right_of_d, acc_of_d)
     c.store(finished(acc, i, j, bias, residual, activation).astype(c.dtype))
     d.store(finished(acc_of_d, i, j, bias_of_d, residual_of_d, activation).astype(d.dtype))
 
