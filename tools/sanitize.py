@@ -125,11 +125,10 @@ def run(command: list[str], limit_s: float) -> tuple[int | None, str]:
 def sanitized(sanitizer: str, tool: str, name: str, command: list[str]) -> list[str]:
     """The command that runs one program under the sanitizer."""
     flags = [*OPTIONS[tool], "--error-exitcode", str(FOUND), "--target-processes", "all"]
-    if tool == "memcheck":
-        if name in CONDITIONAL:
-            command = [part for part in command if part != WAITED]
-        else:
-            flags += TRACKING
+    if tool == "memcheck" and name in CONDITIONAL:
+        command = [part for part in command if part != WAITED]
+    elif tool == "memcheck":
+        flags += TRACKING
     if name in MEMORY_COUNTED:
         flags += ["--show-backtrace", "no"]
     return [sanitizer, *flags, *command]
