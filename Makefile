@@ -64,7 +64,7 @@ sanitize: test-environment ## kernel tests and examples under compute-sanitizer 
 test-free-threaded: ## what CI runs on a free-threaded Python, with the GIL off (PYTHON=python3.14t)
 	@$(PYTHON) -c "import sys, sysconfig; sysconfig.get_config_var('Py_GIL_DISABLED') or \
 	  sys.exit('$(PYTHON) is no free-threaded build; name one: make test-free-threaded PYTHON=python3.14t')"
-	@$(PYTHON) tools/environment.py $(BUILD)/venv-free-threaded dev --on-gpu cuda
+	@$(PYTHON) tools/environment.py $(BUILD)/venv-free-threaded test --on-gpu cuda
 	PYTHON_GIL=0 $(BUILD)/venv-free-threaded/bin/python -m pytest -q -m "not slow and not gpu and not timing" $(ARGS)
 
 lint: test-environment ## ruff and mypy
