@@ -48,6 +48,7 @@ class Buffer:
     """
 
     is_recorded = False
+    _note = FreeNote  # a free-threaded Python may finalize this after the names of modules are gone
 
     __slots__ = (
         "__weakref__",
@@ -127,4 +128,4 @@ class Buffer:
         # Borrowed memory is let go with its owner: no submission that uses it is left, for they hold this object.
         notes = self._notes
         if notes is not None and self.owner is None:
-            notes.append(FreeNote(self.address, self.size_bytes, self.usage))
+            notes.append(self._note(self.address, self.size_bytes, self.usage))

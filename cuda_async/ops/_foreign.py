@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import weakref
 from typing import TYPE_CHECKING
 
@@ -217,8 +218,9 @@ class _Borrowing:
         self._memory = memory
         self._address = address
 
-    def __del__(self) -> None:
-        if self._memory is not None:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # When a process ends, a free-threaded Python may call this after the names of modules are gone.
+        if self._memory is not None and not is_ending():
             self._memory.remove_foreign(self._address)
 
 

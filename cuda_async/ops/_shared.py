@@ -10,6 +10,7 @@ for the source comes out of every consumer too, so a consumer's completion looks
 from __future__ import annotations
 
 import functools
+import gc
 import operator
 import sys
 import threading
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["SharedOp", "shared", "unzip"]
 
 T = TypeVar("T")
+
+IS_FREE_THREADED = "t" in sys.abiflags
 
 
 class Gate:
@@ -308,6 +311,9 @@ class _Unwrap(DeviceOp[T]):
         # Referrers of the shared op here: the list and getrefcount's argument. (Python 3.14 may not count a local.)
         holder, self._shared = [self._shared], None
         others = sys.getrefcount(holder[0]) - 2
+        if others > 0 and IS_FREE_THREADED:
+            gc.collect()  # takes off what other threads have let go of: till then, that is counted
+            others = sys.getrefcount(holder[0]) - 2
         if others > 0:
             raise ConsumedError(
                 f"unwrap_shared() needs the only reference to the shared operation, but there are {others} more; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import itertools
 import threading
 import time
@@ -13,6 +14,15 @@ import pytest
 import cuda_async as ca
 
 pytestmark = pytest.mark.anyio
+
+TASK_LOOPS = [
+    pytest.param(("asyncio", {}), id="asyncio"),
+    pytest.param(
+        ("asyncio", {"use_uvloop": True}),
+        id="uvloop",
+        marks=pytest.mark.skipif(not importlib.util.find_spec("uvloop"), reason="uvloop is not installed"),
+    ),
+]
 
 
 # --------------------------------------- Case C10: one waiter of a shared operation goes away
@@ -295,9 +305,7 @@ async def test_cancel_in_the_tick_of_completion(device, waits_first):
     assert sum(ended.values()) == 2000
 
 
-@pytest.mark.parametrize(
-    "anyio_backend", [("asyncio", {}), ("asyncio", {"use_uvloop": True})], indirect=False
-)
+@pytest.mark.parametrize("anyio_backend", TASK_LOOPS)
 async def test_task_cancel_around_completion(stepped, anyio_backend):
     """Case C12 (b) with `Task.cancel`: in every order of completing, noticing and cancelling within a few turns."""
     passed = []
