@@ -13,7 +13,9 @@ on a worker thread where the caller is on a loop.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import numpy as np
@@ -55,7 +57,8 @@ class _Contents:
         self._captured = captured
 
     def __del__(self) -> None:
-        self._device._dropped_graphs.extend(self._captured)
+        with contextlib.suppress(AttributeError):  # an interrupt came before it was made
+            self._device._dropped_graphs.extend(self._captured)
 
 
 class _Executable:
@@ -429,11 +432,11 @@ class CudaGraph(Generic[T]):
             self._end()
 
     def _end(self) -> None:
-        with self._turn:
-            self._closed = True
-            self._let_go()
+        self._turn.hold(self._let_go)
 
     def _let_go(self) -> None:
+        """Turn held."""
+        self._closed = True
         self._executable = None
         self._nodes = []
         self._uses = {}
@@ -512,13 +515,17 @@ class GraphLaunch(DeviceOp[T]):
                     True  # once is enough: another may have taken it, and then this one maps it here
                 )
                 return UNPREPARED
-        with graph._turn:
-            if graph._executable is None or graph._outdated:
-                graph._check_open()
-                return UNPREPARED
-            for step in self._steps:
-                step.execute(ctx)
-            return graph._launch_on(ctx, self._copies)
+        return graph._turn.hold(functools.partial(self._launch, ctx))
+
+    def _launch(self, ctx: ExecutionContext) -> Any:
+        """Turn held."""
+        graph = self._graph
+        if graph._executable is None or graph._outdated:
+            graph._check_open()
+            return UNPREPARED
+        for step in self._steps:
+            step.execute(ctx)
+        return graph._launch_on(ctx, self._copies)
 
 
 def set_input(name: str, tensor: Tensor, value: Any) -> DeviceOp[Any]:

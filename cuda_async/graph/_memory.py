@@ -24,18 +24,19 @@ import threading
 import weakref
 from bisect import bisect_left, insort
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import ClosedError, StaleOutputError
 from ..memory import Buffer, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import TracebackType
+    from collections.abc import Callable, Iterable
 
     from ..scheduling import Device, Stream
 
 __all__ = ["GraphBuffer", "GraphMemory", "GraphState", "root_of"]
+
+T = TypeVar("T")
 
 ALIGNMENT_BYTES = 256
 """As of the device's own allocations."""
@@ -48,7 +49,8 @@ class Turn:
     """Held while a graph is launched, and inputs and output are seen to: a lock that linked graphs have in common.
 
     Which lock that is changes when graphs are linked, and then with the old one held: whoever has got a lock looks
-    whether it is the right one still.
+    whether it is the right one still. It is taken and let go by `with` itself: in a method of ours, an interrupt
+    could come in between, and the graph would be held for ever.
     """
 
     __slots__ = ("lock",)
@@ -56,21 +58,12 @@ class Turn:
     def __init__(self) -> None:
         self.lock = threading.RLock()
 
-    def __enter__(self) -> None:
+    def hold(self, work: Callable[[], T]) -> T:
+        """What `work()` gives, which is called with the lock held."""
         while True:
-            lock = self.lock
-            lock.acquire()
-            if lock is self.lock:
-                return
-            lock.release()
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.lock.release()
+            with (lock := self.lock):
+                if lock is self.lock:
+                    return work()
 
 
 class GraphState:
@@ -98,9 +91,7 @@ class GraphState:
         """A launch of one makes the outputs of the other stale, and they are launched in turns."""
         while True:
             locks = sorted({self.turn.lock, other.turn.lock}, key=id)  # one order everywhere
-            with contextlib.ExitStack() as held:
-                for lock in locks:
-                    held.enter_context(lock)
+            with locks[0], locks[-1]:  # they may be taken twice
                 if self.turn.lock not in locks or other.turn.lock not in locks:
                     continue  # another thread has linked one of them meanwhile
                 everyone = {self, other, *self.linked, *other.linked}
@@ -243,7 +234,8 @@ class GraphBuffer(Buffer):
             reused_by.append((self._start, self.size_bytes, self.root))
 
     def __del__(self) -> None:
-        self._give_back()
+        with contextlib.suppress(AttributeError):  # an interrupt came before it was made
+            self._give_back()
 
 
 def root_of(buffer: Buffer) -> Buffer:

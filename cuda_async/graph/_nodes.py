@@ -26,6 +26,8 @@ from ..ops._arguments import MUT, OTHER, READ, Step, _argument_step
 from ..ops._launch import as_dimensions, as_shared_bytes, check_aliases
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from ..scheduling import Device
@@ -181,14 +183,16 @@ class GraphNode:
             [a.tensor for a in arguments.values() if isinstance(a, Mut)],
             [a.tensor for a in arguments.values() if isinstance(a, Read)],
         )
-        with self._graph._turn:
+
+        def change() -> None:
             old = node.arguments
             new = old.copy()
             for offset, data in packed:
                 new.buffer[offset : offset + len(data)] = data
             self._change_uses(old, new, reads, writes)
             node.arguments = new
-            self._graph._node_changed(node)
+
+        self._change(change)
 
     def set_launch(
         self, *, grid: object = None, block: object = None, shared_mem_bytes: int | None = None
@@ -211,9 +215,20 @@ class GraphNode:
         shared = node.shared_bytes if shared_mem_bytes is None else as_shared_bytes(shared_mem_bytes)
         if shared != node.shared_bytes:
             self._allow_shared(node, shared)
-        with self._graph._turn:
+
+        def change() -> None:
             node.grid, node.block, node.shared_bytes = new_grid, new_block, shared
-            self._graph._node_changed(node)
+
+        self._change(change)
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Between launches."""
+
+        def work() -> None:
+            change()
+            self._graph._node_changed(self._node)
+
+        self._graph._turn.hold(work)
 
     def _allow_shared(self, node: KernelNode, size_bytes: int) -> None:
         device = self._graph._device
@@ -254,11 +269,13 @@ class GraphNode:
             )
         if tensor._address < node.dst + node.size_bytes and node.dst < tensor._address + node.size_bytes:
             raise AliasError(f"the node writes memory of {tensor!r}; copy from other memory")
-        with self._graph._turn:
+
+        def change() -> None:
             _, writes = self._graph._uses[node]
             self._graph._uses[node] = ((buffer,), writes)
             node.src = tensor._address
-            self._graph._node_changed(node)
+
+        self._change(change)
 
     def set_value(self, value: float | np.generic, dtype: object) -> None:
         """Fill with another value; `dtype` is the filled tensor's, which the node does not know.
@@ -277,9 +294,11 @@ class GraphNode:
             raise CaptureError(
                 f"the node fills elements of {len(node.pattern)} bytes, got one of {len(pattern)}"
             )
-        with self._graph._turn:
+
+        def change() -> None:
             node.pattern = pattern
-            self._graph._node_changed(node)
+
+        self._change(change)
 
     # -- what it uses
 

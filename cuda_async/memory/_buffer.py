@@ -126,6 +126,9 @@ class Buffer:
 
     def __del__(self) -> None:
         # Borrowed memory is let go with its owner: no submission that uses it is left, for they hold this object.
-        notes = self._notes
+        try:
+            notes = self._notes
+        except AttributeError:  # an interrupt came before it was made
+            return
         if notes is not None and self.owner is None:
             notes.append(self._note(self.address, self.size_bytes, self.usage))

@@ -9,6 +9,7 @@ The finalizer may run on any thread at any moment, so it only appends to a deque
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 from collections import deque
@@ -37,7 +38,8 @@ class PinnedBlock:
         self.capacity_bytes = capacity_bytes
 
     def __del__(self) -> None:
-        self._pool._returned.append((self.capacity_bytes, self.address))
+        with contextlib.suppress(AttributeError):  # an interrupt came before it was made
+            self._pool._returned.append((self.capacity_bytes, self.address))
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """A NumPy array on this memory; it keeps the block alive."""

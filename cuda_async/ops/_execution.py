@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from ._op import DeviceOp
     from ._shared import Gate
 
+    # Told of the end of a detached execution: what closes the work, if there is any, or the error.
+    Finished = Callable[[Submission | None, BaseException | None], None]
+
 __all__ = [
     "Block",
     "DeviceWait",
@@ -60,6 +63,7 @@ __all__ = [
     "check_stream",
     "common",
     "device_hint",
+    "interrupted",
     "next_stream",
     "run_async",
     "run_sync",
@@ -90,12 +94,13 @@ def check_not_in_callback(what: str) -> None:
 def as_callback() -> Iterator[None]:
     """What runs inside may build operations, but not run any."""
     burst = _Burst()
-    token = _burst.set(burst)
+    before = _burst.get()
     try:
+        _burst.set(burst)
         yield
     finally:
         burst.active = False
-        _burst.reset(token)
+        _burst.set(before)
 
 
 class _CommonTypes:
@@ -337,8 +342,9 @@ class Execution:
     def run(self) -> bool:
         """Go on until done (True) or stopped (False: `block` is set, or it was cancelled). Raises the first error."""
         burst = _Burst()
-        token = _burst.set(burst)
-        try:
+        before = _burst.get()
+        try:  # an interrupt may come as soon as the mark is set
+            _burst.set(burst)
             return self._run()
         except DeviceLostError as lost:
             ctx = getattr(self, "ctx", None)
@@ -347,7 +353,7 @@ class Execution:
             raise
         finally:
             burst.active = False
-            _burst.reset(token)
+            _burst.set(before)
 
     def _run(self) -> bool:
         op: Any = self._op  # of any kind: what its kind has besides is asked for
@@ -571,10 +577,11 @@ def run_sync(execution: Execution) -> Any:
     return execution.value
 
 
-def run_detached(execution: Execution, finished: Callable[[BaseException | None], None]) -> None:
+def run_detached(execution: Execution, finished: Finished) -> None:
     """Drive an execution on this thread as far as it goes, and on worker threads from there.
 
-    `finished` is called once, when everything is enqueued or with the first error; not after a cancel.
+    `finished` is called once, with what closes it when everything is enqueued, or with the first error; not after a
+    cancel, and maybe not when an interrupt comes out.
     """
     if execution.context is None:
         execution.context = contextvars.copy_context()
@@ -593,7 +600,7 @@ class _Nesting(threading.local):
 _nesting = _Nesting()
 
 
-def run_nested(execution: Execution, finished: Callable[[BaseException | None], None]) -> None:
+def run_nested(execution: Execution, finished: Finished) -> None:
     """`run_detached`, from within a run. Beyond a certain depth it goes on on a worker thread, whose stack is empty."""
     if _nesting.depth >= MAX_NESTED:
         execution.context = contextvars.copy_context()
@@ -609,17 +616,15 @@ def run_nested(execution: Execution, finished: Callable[[BaseException | None], 
 class _Resumption:
     """Goes on with a detached execution, once. By the time `drain()` hears that it is over, nothing here holds it."""
 
-    __slots__ = ("_execution", "_finished")
+    __slots__ = ("_what",)
 
-    def __init__(self, execution: Execution, finished: Callable[[BaseException | None], None]) -> None:
-        self._execution: Execution | None = execution
-        self._finished: Callable[[BaseException | None], None] | None = finished
+    def __init__(self, execution: Execution, finished: Finished) -> None:
+        self._what = [(execution, finished)]
 
     def __call__(self) -> None:
-        execution, finished = self._execution, self._finished
-        self._execution = self._finished = None
-        assert execution is not None
-        assert finished is not None
+        if not self._what:  # an interrupt came while it was told, so it is told again
+            return
+        execution, finished = self._what.pop()
         detached = execution.detached
         ended = _advance_detached(execution, finished, 0)
         del execution, finished
@@ -627,9 +632,7 @@ class _Resumption:
             detached.finish()
 
 
-def _go_on_in_worker(
-    execution: Execution, finished: Callable[[BaseException | None], None]
-) -> Callable[[], None]:
+def _go_on_in_worker(execution: Execution, finished: Finished) -> Callable[[], None]:
     """What goes on with it on a worker thread when called; `drain()` waits for that."""
     if execution.detached is None:
         execution.detached = Unfinished()
@@ -638,7 +641,7 @@ def _go_on_in_worker(
     return lambda: run_in_worker(resumption)
 
 
-def _interrupted(interrupt: BaseException) -> OperationCancelledError:
+def interrupted(interrupt: BaseException) -> OperationCancelledError:
     ended = OperationCancelledError(
         f"a {type(interrupt).__name__} ended this operation before everything was enqueued; build it anew"
     )
@@ -646,29 +649,30 @@ def _interrupted(interrupt: BaseException) -> OperationCancelledError:
     return ended
 
 
-def _advance_detached(
-    execution: Execution, finished: Callable[[BaseException | None], None], origin: int
-) -> bool:
+def _advance_detached(execution: Execution, finished: Finished, origin: int) -> bool:
     """Go on until it stops; True when that was for good."""
     if execution.cancelled:
         execution.abandon()
         return True
+    submission: Submission | None = None
     try:
         if threading.get_ident() == origin:
             done = execution.run()
         else:
             assert execution.context is not None
             done = execution.context.run(execution.run)
+        if done:
+            submission = execution.submit()
     except BaseException as error:
         execution.abandon()
         if threading.get_ident() == origin and isinstance(error, (KeyboardInterrupt, SystemExit)):
             # It is this thread's, and comes out here. Who else waits for the work hears that it ended.
-            finished(_interrupted(error))
+            finished(None, interrupted(error))
             raise
-        finished(error)
+        finished(None, error)
         return True
     if done:
-        finished(None)
+        finished(submission, None)
         return True
     if execution.cancelled:
         execution.abandon()
@@ -678,6 +682,10 @@ def _advance_detached(
         execution.block.begin(_go_on_in_worker(execution, finished))
     except BaseException as error:  # no thread to be had, for instance: whoever waits must know
         execution.abandon()
-        finished(error)
+        if threading.get_ident() == origin and isinstance(error, (KeyboardInterrupt, SystemExit)):
+            execution.cancelled = True  # maybe a thread has it already
+            finished(None, interrupted(error))
+            raise
+        finished(None, error)
         return True
     return False

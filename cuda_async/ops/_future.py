@@ -103,7 +103,7 @@ class DeviceFuture(Generic[T]):
         self._traceback = None
         self._callbacks = []
         began = time.perf_counter()
-        run_detached(execution, lambda error: self._enqueued(execution, error))
+        run_detached(execution, lambda submission, error: self._enqueued(execution, submission, error))
         current_turn().spend(time.perf_counter() - began)
         return self
 
@@ -117,13 +117,9 @@ class DeviceFuture(Generic[T]):
         self._state = following
         return True
 
-    def _enqueued(self, execution: Execution, error: BaseException | None) -> None:
-        submission: Submission | None = None
-        if error is None:
-            try:
-                submission = execution.submit()
-            except BaseException as failure:
-                error = failure
+    def _enqueued(
+        self, execution: Execution, submission: Submission | None, error: BaseException | None
+    ) -> None:
         with self._lock:
             if error is not None:
                 if self._move(Move.FAIL):

@@ -14,11 +14,12 @@ import gc
 import operator
 import sys
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ConsumedError, CudaAsyncError, ReentrancyError
 from ..scheduling import block_on, check_not_forked, forks, wait_for_callback
-from ._execution import DeviceWait, Execution, device_hint, holds_arrays, run_nested
+from ._execution import DeviceWait, Execution, device_hint, holds_arrays, interrupted, run_nested
 from ._op import DeviceOp
 
 if TYPE_CHECKING:
@@ -55,15 +56,22 @@ class Gate:
         self.sources: list[Submission] = []
         self.waits_for: Gate | None = None
         self.forks = 0
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: deque[Callable[[], None]] = deque()
 
     def enter(self, execution: Execution, frame: Any) -> bool:
         """Start the source if nobody has; True when settled, else the execution is blocked on it."""
-        with self.lock:
-            source, self.source = self.source, None
-        if source is not None:
-            self.forks = forks()
-            self._run(source, execution)
+        starts = False
+        try:
+            with self.lock:
+                starts = self.source is not None
+                source, self.source = self.source, None
+            if source is not None:
+                self.forks = forks()
+                self._run(source, execution)
+        except BaseException as interrupt:
+            if starts:  # nobody else will: who waits must know
+                self._set(None, [], None, interrupted(interrupt))
+            raise
         owner = execution.owner
         if self.settled:
             if owner is not None:
@@ -80,7 +88,7 @@ class Gate:
         """Start the source, on the consumer's stream."""
         try:
             inner = Execution(source, stream=execution.ctx.stream)
-        except BaseException as error:  # the device is lost, for instance
+        except Exception as error:  # the device is lost, for instance
             self._set(None, [], None, error)
             return
         inner.owner = self
@@ -118,13 +126,7 @@ class Gate:
         execution.block = DeviceWait([submission])
         return True
 
-    def _settle(self, inner: Execution, error: BaseException | None) -> None:
-        submission: Submission | None = None
-        if error is None:
-            try:
-                submission = inner.submit()
-            except BaseException as failure:
-                error = failure
+    def _settle(self, inner: Execution, submission: Submission | None, error: BaseException | None) -> None:
         self._set(submission, inner.sources, inner.value, error)
 
     def _set(
@@ -134,16 +136,22 @@ class Gate:
         value: Any,
         error: BaseException | None,
     ) -> None:
+        """Settle, once. Called again after an interrupt it only wakes who was left out."""
         with self.lock:
-            self.value = value
-            self.error = error
-            self.traceback = None if error is None else error.__traceback__
-            self.submission = submission
-            self.sources = sources
-            self.settled = True
-            waiting, self._waiting = self._waiting, []
-        for wake in waiting:
+            if not self.settled:
+                self.value = value
+                self.error = error
+                self.traceback = None if error is None else error.__traceback__
+                self.submission = submission
+                self.sources = sources
+                self.settled = True
+        while self._waiting:
+            with self.lock:
+                wake = self._waiting[0] if self._waiting else _nothing
             wake()
+            with self.lock:
+                if self._waiting and self._waiting[0] is wake:
+                    del self._waiting[0]
 
     def deliver(self, execution: Execution) -> Any:
         """The value, ordered behind the source on the consumer's stream; or the source's exception."""
@@ -191,6 +199,10 @@ class Gate:
                     self._waiting.remove(wake)
 
         return give_up
+
+
+def _nothing() -> None:
+    pass
 
 
 def _another_run() -> str:

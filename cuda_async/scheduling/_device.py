@@ -542,7 +542,11 @@ class Device:
             if self._used > self._used_high:
                 self._used_high = self._used
             stream._dirty = True
-            return Buffer(self, address, size_bytes, Usage(stream, stream._next), notes=self._notes)
+            try:
+                return Buffer(self, address, size_bytes, Usage(stream, stream._next), notes=self._notes)
+            except BaseException:  # an interrupt
+                self._notes.append(FreeNote(address, size_bytes, Usage(stream, stream._next)))
+                raise
 
     def _would_map(self, size_bytes: int) -> bool:
         """Whether an allocation would make the pool map new memory; the context is bound."""
@@ -639,8 +643,7 @@ class Device:
             error.__cause__ = lost.__cause__ or DeviceLostError(str(lost), lost.kernels)
             self._lost = error
         for stream in self._streams:
-            while stream._pending:
-                stream._pending.popleft()._finish(self._lost_again(), released, callbacks)
+            stream._fail_pending(self._lost_again, released, callbacks)
             stream._done = stream._next
             released.append(stream._retained)
             stream._retained = []
@@ -732,14 +735,16 @@ class Device:
                 _default = None
         driver, self._driver = self._driver, None
         self._policy = None
+
+        def was_closed() -> ClosedError:
+            return ClosedError(f"{self} was closed before this was done")
+
         released: list[Any] = []
         callbacks: list[Callable[[], None]] = []
         with self._lock:
             for stream in self._streams:
                 stream._closed = True
-                while stream._pending:  # enqueued by another thread meanwhile
-                    error = ClosedError(f"{self} was closed before this was done")
-                    stream._pending.popleft()._finish(error, released, callbacks)
+                stream._fail_pending(was_closed, released, callbacks)  # of another thread, meanwhile
                 stream._condition.notify_all()
         for callback in callbacks:
             callback()
@@ -807,11 +812,12 @@ def use_device(device: Device | str) -> Iterator[Device]:
     chosen = Device(device) if isinstance(device, str) else device
     if not isinstance(chosen, Device):
         raise TypeError(f'a device is a Device or a name such as "cuda:0", got {device!r}')
-    token = _current.set(chosen)
-    try:
+    before = _current.get()
+    try:  # an interrupt may come as soon as it is set
+        _current.set(chosen)
         yield chosen
     finally:
-        _current.reset(token)
+        _current.set(before)
 
 
 def check_policy(policy: object) -> None:
@@ -826,11 +832,12 @@ def check_policy(policy: object) -> None:
 def use_policy(policy: SchedulingPolicy) -> Iterator[SchedulingPolicy]:
     """Let `policy` choose streams in this task or thread, inside `with`."""
     check_policy(policy)
-    token = _current_policy.set(policy)
+    before = _current_policy.get()
     try:
+        _current_policy.set(policy)
         yield policy
     finally:
-        _current_policy.reset(token)
+        _current_policy.set(before)
 
 
 # ------------------------------------------------------------------------------- fork and exit

@@ -306,8 +306,8 @@ class Stream:
         self._next = number + 1
         self._retained = []
         self._dirty = False
-        self._pending.append(submission)
         self._last = submission
+        self._pending.append(submission)
         return submission
 
     def _covering(self, number: int) -> Submission | None:
@@ -343,6 +343,9 @@ class Stream:
         pending = self._pending
         while pending and pending[0].number <= number:
             submission = pending[0]
+            if submission.done:  # an interrupt came before it was taken out
+                pending.popleft()
+                continue
             error: BaseException | None = None
             try:
                 if submission is not passed:
@@ -357,17 +360,29 @@ class Stream:
                     return  # another library is capturing, and forbids to ask
                 # The call failed, not the work: who waits is told, but what the work uses is in use until a later
                 # event says otherwise.
-                pending.popleft()
                 self._retained[:0] = submission.retained
                 submission.retained = []
                 self._dirty = True
                 submission._finish(failure, released, callbacks)
+                pending.popleft()
                 continue
             except Exception as failure:
                 error = failure
-            pending.popleft()
             self._done = submission.number
             submission._finish(error, released, callbacks)
+            pending.popleft()  # behind it: what is not in here any more nobody finishes
+
+    def _fail_pending(
+        self,
+        error: Callable[[], BaseException],
+        released: list[Any],
+        callbacks: list[Callable[[], None]],
+    ) -> None:
+        """Lock held. The device is past nothing of this any more; each gets an error of its own."""
+        while self._pending:
+            if not self._pending[0].done:
+                self._pending[0]._finish(error(), released, callbacks)
+            self._pending.popleft()
 
     # -- the thread that sleeps for callbacks
 

@@ -87,11 +87,13 @@ class Submission:
         device = self.stream.device
         released: list[Any] = []
         callbacks: list[Callable[[], None]] = []
-        with device._lock:
-            if not self.done:
-                self.stream._advance(self.number, released, callbacks, self if passed else None)
-        for callback in callbacks:
-            callback()
+        try:
+            with device._lock:
+                if not self.done:
+                    self.stream._advance(self.number, released, callbacks, self if passed else None)
+        finally:  # after a KeyboardInterrupt too: who waits would wait for ever
+            for callback in callbacks:
+                callback()
         return self.done
 
     def synchronize(self) -> None:
@@ -200,10 +202,10 @@ class Submission:
         self.error = error
         self.traceback = None if error is None else _elsewhere(error.__traceback__)
         self.done = True
+        if self.callbacks is not None:
+            callbacks.extend(self.callbacks)  # before anything that an interrupt may keep from happening
+            self.callbacks = None
         released.append(self.retained)
         self.retained = []
-        if self.callbacks is not None:
-            callbacks.extend(self.callbacks)
-            self.callbacks = None
         if not self.sleepers and not isinstance(error, DeviceLostError):
             self.stream.device._events.append(self.event)

@@ -86,21 +86,29 @@ class BlockTable:
     def add(self, block: Block) -> None:
         with self.lock:
             assert block.start not in self._by_start
-            self._by_start[block.start] = block
-            insort(self._starts, block.start)
             self._changes += 1
             self._snapshot = None
+            self._by_start[block.start] = block
+            insort(
+                self._starts, block.start
+            )  # the only call, and the last: an interrupt leaves nothing half done
 
     def remove(self, start: int) -> Block | None:
         """Take out the block that starts at `start`; it is no longer live. None when there is none."""
         with self.lock:
-            block = self._by_start.pop(start, None)
+            block = self._by_start.get(start)
             if block is not None:
-                block.live = False
-                del self._starts[bisect_right(self._starts, start) - 1]
+                position = bisect_right(self._starts, start) - 1
+                block.live = False  # no call from here on: an interrupt leaves nothing half done
+                del self._starts[position]
+                del self._by_start[start]
                 self._changes += 1
                 self._snapshot = None
             return block
+
+    def starts_at(self, start: int) -> bool:
+        """Whether a live block starts at `start`."""
+        return start in self._by_start
 
     def candidate(self, address: int) -> Block | None:
         """The block that probably holds `address`: check it. Takes no lock."""

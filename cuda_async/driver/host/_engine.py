@@ -130,18 +130,44 @@ class Engine:
                 raise queue.refusal()
             if self.checker is not None:
                 self.checker.enqueued(queue, entry)
-            queue.enqueued += 1
-            queue.entries.append(entry)
-            if len(queue.entries) == 1:
+            try:
+                queue.enqueued += 1
+                queue.entries.append(entry)
+                if len(queue.entries) == 1:
+                    if self.threaded and entry.immediate and _can_start(entry):
+                        self._run_immediate(queue, entry)
+                    else:
+                        self._head_changed(queue)
+                        self._wake()
+                if self._watchers:
+                    self._changed.notify_all()
+            except KeyboardInterrupt:
+                self._catch_up(queue, entry)
+                raise
+        if self._outbox:
+            self._deliver()
+
+    def _catch_up(self, queue: Queue, entry: Entry) -> None:
+        """Lock held. An interrupt came while `entry` was enqueued: let the queue go on, or all behind it would wait.
+
+        What was begun is begun again, still under the lock; entries that run on the spot bear that.
+        """
+        if entry in queue.entries:
+            if queue.entries[0] is entry and queue not in self._ready:
+                queue.blocked_on = None
                 if self.threaded and entry.immediate and _can_start(entry):
                     self._run_immediate(queue, entry)
                 else:
                     self._head_changed(queue)
                     self._wake()
-            if self._watchers:
-                self._changed.notify_all()
-        if self._outbox:
-            self._deliver()
+        elif queue.enqueued > queue.completed:  # it was taken out, so it has run
+            queue.completed = queue.enqueued
+            queue.steps = None
+            record = entry.completes
+            if record is not None and not record.done:
+                self._complete(record, None)
+            self._ready.pop(queue, None)
+        self._changed.notify_all()
 
     def block_picker(self) -> Callable[[int], int] | None:
         """What chooses among the blocks of a launch, where that is not the launch's own affair."""

@@ -401,7 +401,9 @@ class HostMemory:
         return self._free.total_bytes
 
     def activate(self, address: int, size_bytes: int) -> None:
-        """Reserved addresses become a live allocation."""
+        """Reserved addresses become a live allocation. Fine when they are: an interrupt may have come behind it."""
+        if self._blocks.starts_at(address):
+            return
         offset = address - self.base
         block = Block(address, self._arena[offset : offset + size_bytes])
         if self.checker is not None:
@@ -418,6 +420,10 @@ class HostMemory:
             self.checker.deactivated(block)
         if poison:
             block.bytes.fill(0xDD)
+
+    def is_live(self, address: int) -> bool:
+        """Whether a live allocation starts at `address`."""
+        return self._blocks.starts_at(address)
 
     def retire(self) -> None:
         """No work will look for memory of this device any more. What somebody refers to stays."""

@@ -56,7 +56,7 @@ class FreeTicket:
 
     def __init__(self, queue: Queue, passed: EventRecord) -> None:
         self.queue = queue
-        self.pieces: set[tuple[int, int]] = set()
+        self.pieces: dict[tuple[int, int], None] = {}
         self.passed = passed
         """Done when the free is executed, for streams that wait for it."""
 
@@ -83,14 +83,16 @@ class _Pending:
         return self.by_size[position] if position < len(self.by_size) else None
 
     def add(self, address: int, size: int, ticket: FreeTicket) -> None:
-        insort(self.by_size, (size, address))
         self.ticket_at[address] = ticket
-        ticket.pieces.add((address, size))
+        ticket.pieces[address, size] = None
+        insort(self.by_size, (size, address))  # the last call: an interrupt leaves nothing half done
 
     def remove(self, address: int, size: int) -> FreeTicket:
-        del self.by_size[bisect_left(self.by_size, (size, address))]
-        ticket = self.ticket_at.pop(address)
-        ticket.pieces.remove((address, size))
+        position = bisect_left(self.by_size, (size, address))
+        ticket = self.ticket_at[address]  # no call from here on: an interrupt leaves nothing half done
+        del self.by_size[position]
+        del self.ticket_at[address]
+        del ticket.pieces[address, size]
         return ticket
 
 

@@ -45,17 +45,12 @@ class FreeRanges:
 
     def add(self, start: int, size: int) -> None:
         """Add [start, start + size), which overlaps no free range."""
-        self.total_bytes += size
         end = start + size
-        before = self._start_of_end.get(start)
-        if before is not None:
-            self._remove(before, start - before)
-            start = before
-        after = self._size_at.get(end)
-        if after is not None:
-            self._remove(end, after)
-            end += after
-        self._insert(start, end - start)
+        before = self._start_of_end.get(start, start)
+        after = self._size_at.get(end, 0)
+        self.total_bytes += size
+        old = [(s, n) for s, n in ((before, start - before), (end, after)) if n]
+        self._replace(old, [(before, end + after - before)])
 
     def take(self, size: int, alignment: int = 1) -> int | None:
         """Cut `size` bytes from the start of the smallest range that fits; None when nothing does."""
@@ -64,12 +59,10 @@ class FreeRanges:
             have, start = self._by_size[position]
             padding = -start % alignment
             if padding + size <= have:
-                self._remove(start, have)
+                behind = start + padding + size
+                left = [(s, n) for s, n in ((start, padding), (behind, start + have - behind)) if n]
                 self.total_bytes -= size
-                if padding:
-                    self._insert(start, padding)
-                if padding + size < have:
-                    self._insert(start + padding + size, have - padding - size)
+                self._replace([(start, have)], left)
                 return start + padding
             position += 1
         return None
@@ -80,10 +73,26 @@ class FreeRanges:
         self._remove(start, size)
         self.total_bytes -= size
 
+    def _replace(self, old: list[tuple[int, int]], new: list[tuple[int, int]]) -> None:
+        """Put ranges, as (start, size), in the place of others; all of them, should an interrupt come."""
+        try:
+            for start, size in old:
+                self._remove(start, size)
+            for start, size in new:
+                self._insert(start, size)
+        except KeyboardInterrupt:
+            for start, size in old:
+                if self._size_at.get(start) == size:
+                    self._remove(start, size)
+            for start, size in new:
+                if self._size_at.get(start) != size:
+                    self._insert(start, size)
+            raise
+
     def _insert(self, start: int, size: int) -> None:
-        insort(self._by_size, (size, start))
         self._size_at[start] = size
         self._start_of_end[start + size] = start
+        insort(self._by_size, (size, start))  # the last call: an interrupt leaves nothing half done
 
     def _remove(self, start: int, size: int) -> None:
         del self._by_size[bisect_left(self._by_size, (size, start))]

@@ -226,7 +226,7 @@ class AllocateEntry(Entry):
 class FreeEntry(Entry):
     """Memory exists up to here."""
 
-    __slots__ = ("address", "freed", "immediate", "memory", "poison", "pool", "ticket")
+    __slots__ = ("address", "begun", "freed", "immediate", "memory", "poison", "pool", "ticket")
 
     skippable = False
 
@@ -247,14 +247,17 @@ class FreeEntry(Entry):
         self.freed = freed
         self.poison = poison
         self.immediate = not poison  # filling takes its time
+        self.begun = False
 
     @property
     def completes(self) -> EventRecord:
         return self.ticket.passed
 
     def start(self) -> None:
+        again, self.begun = self.begun, True  # an interrupt came into the middle of it
         try:
-            self.memory.deactivate(self.address, poison=self.poison)
+            if not again or self.memory.is_live(self.address):
+                self.memory.deactivate(self.address, poison=self.poison)
         finally:
             self.pool.passed(self.ticket)
         if self.freed is not None:

@@ -1,8 +1,10 @@
-"""`KeyboardInterrupt` between any two instructions of a launch."""
+"""`KeyboardInterrupt` wherever the interpreter looks for signals."""
 
 from __future__ import annotations
 
+import gc
 import signal
+import sys
 import threading
 
 import numpy as np
@@ -73,3 +75,93 @@ def test_no_lock_is_left_behind(stepped, interrupts, how):
     stepped.driver.advance_all()
     assert submission.poll()
     assert not stream._retained
+
+
+class Interrupter:
+    """Raises `KeyboardInterrupt` where the interpreter looks for signals: as a function of ours begins, or a call of a
+    built-in one that it makes is back. At the n-th such place, but not inside of finalizers, whose exceptions Python
+    prints and drops."""
+
+    def __init__(self, n):
+        self.left = n
+
+    def __call__(self, frame, event, _):
+        if event not in ("call", "c_return") or "cuda_async" not in frame.f_code.co_filename:
+            return
+        if frame.f_globals["__name__"].startswith("cuda_async."):
+            finalizing = frame
+            while finalizing is not None:
+                if finalizing.f_code.co_name in ("__del__", "<genexpr>"):
+                    return
+                finalizing = finalizing.f_back
+            self.left -= 1
+            if self.left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+
+def in_time(work):
+    """What `work()` gives or raises on another thread, which must not wait for ever."""
+    found = []
+
+    def run():
+        try:
+            found.append(work())
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert found, "the other thread hangs"
+    return found[0]
+
+
+def shared_upload():
+    op = ca.from_host(np.arange(8.0)).then(ca.copy).shared()
+    return lambda: op.to_host().sync()
+
+
+def called_graph():
+    graph = ca.graph_input("x", (8,), "float64").then(ca.copy).graph().sync()
+    return lambda: graph(x=np.arange(8.0)).to_host().sync()
+
+
+def cached_graph():
+    cache = ca.GraphCache(lambda n: ca.graph_input("x", (n,), "float64").then(ca.copy))
+    return lambda: cache.get(8).sync()(x=np.arange(8.0)).to_host().sync()
+
+
+@pytest.mark.parametrize("make", [shared_upload, called_graph, cached_graph])
+def test_interrupt_anywhere_stops_nobody_else(make):
+    """Who else uses what was interrupted gets its value or is told; the thread and the device work on."""
+    with ca.use_device("host:0") as device:
+        make()()  # whatever is slow the first time
+        n = interrupted = 0
+        while True:
+            n += 1
+            work = make()
+            before = sys.getprofile()
+            sys.setprofile(Interrupter(n))
+            try:
+                work()
+                break
+            except KeyboardInterrupt:
+                interrupted += 1
+            finally:
+                sys.setprofile(before)
+
+            def elsewhere(work=work):
+                with ca.use_device(device):
+                    return work()
+
+            result = in_time(elsewhere)
+            if not isinstance(result, ca.OperationCancelledError):
+                assert isinstance(result, np.ndarray), (n, result)
+                assert (result == np.arange(8.0)).all(), n
+            assert in_time(lambda: device._lock.acquire(timeout=5) and (device._lock.release() or True))
+            assert (make()() == np.arange(8.0)).all()  # on this thread, in this context
+        assert interrupted > 80
+        del work
+        gc.collect()
+        device.synchronize()
