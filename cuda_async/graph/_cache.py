@@ -25,8 +25,8 @@ class GraphCache(Generic[K, T]):
 
     `await cache.get(n)` gives the graph for `n`. The first who asks captures it; others who ask meanwhile, from any
     task, thread and loop, wait for that one. What could not be captured is an error for those who waited, and is
-    tried anew by the next; a graph that was closed is captured anew, too. A graph is for the device that was current
-    when it was captured. The graph that was not asked for the longest makes room for a new one; whoever has it may go
+    tried anew by the next; a graph that was closed, by itself or with its device, is captured anew,
+    too. A graph is for the device that was current when it was captured. The graph that was not asked for the longest makes room for a new one; whoever has it may go
     on using it.
 
     Args:
@@ -125,6 +125,9 @@ def _checked_buckets(buckets: Sequence[int]) -> list[int]:
 
 
 def _is_useless(captured: SharedOp[CudaGraph[Any]]) -> bool:
-    """It failed, or its graph was closed."""
+    """It failed, or its graph was closed, or the graph's device."""
     gate = captured._gate
-    return gate.error is not None or (isinstance(gate.value, CudaGraph) and gate.value.is_closed)
+    graph = gate.value
+    return gate.error is not None or (
+        isinstance(graph, CudaGraph) and (graph.is_closed or not graph._device.is_healthy)
+    )

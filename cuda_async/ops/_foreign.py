@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import sys
 import weakref
 from typing import TYPE_CHECKING
@@ -71,8 +72,12 @@ def from_foreign(
         address: of the first element. strides: in elements, >= 0; row-major without.
         size_bytes: how much memory the owner has at `address`.
     Raises:
-        ValueError: a negative stride, an address that is not aligned, or an extent beyond `size_bytes`.
+        ValueError: a negative stride, an address that is not aligned or that no memory can have, or an extent beyond
+            `size_bytes`.
     """
+    address, size_bytes = operator.index(address), operator.index(size_bytes)
+    if size_bytes < 0 or address < 0 or (size_bytes and not address) or address + size_bytes > 1 << 64:
+        raise ValueError(f"no memory can be of {size_bytes} bytes at address {address:#x}")
     kind = as_dtype(dtype)
     dims = as_shape(shape)
     steps = contiguous_strides(dims) if strides is None else as_shape(strides)

@@ -110,3 +110,12 @@ def test_wrong_builders_are_refused(device):
         ca.GraphCache(ca.ones, max_graphs=0)
     with pytest.raises(ValueError, match="buckets is empty"):
         ca.GraphCache(ca.ones, buckets=())
+
+
+def test_graph_of_a_closed_device_is_captured_anew():
+    cache = ca.GraphCache(lambda size: ca.full(size, 2.0))
+    for _ in range(2):
+        device = ca.Device("host:0")
+        with ca.use_device(device):
+            assert cache.get(3).sync().launch().to_host().sync().tolist() == [2.0] * 3
+        device.close()

@@ -641,3 +641,11 @@ def test_imports_are_forgotten_when_they_go():
     gc.collect()
     assert len(device._outside) == known
     assert owner() is None
+
+
+@pytest.mark.parametrize(
+    ("address", "size"), [(0, 16), (-8, 16), (8, -1), (1 << 64, 16), ((1 << 64) - 8, 16), (1 << 70, 0)]
+)
+def test_memory_that_cannot_be_is_refused(address, size):
+    with pytest.raises(ValueError, match=f"no memory can be of {size} bytes"):
+        ca.from_foreign(None, address, (2,), "float32", size_bytes=size, device=ca.Device("host:0"))
