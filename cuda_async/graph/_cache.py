@@ -25,9 +25,9 @@ class GraphCache(Generic[K, T]):
 
     `await cache.get(n)` gives the graph for `n`. The first who asks captures it; others who ask meanwhile, from any
     task, thread and loop, wait for that one. What could not be captured is an error for those who waited, and is
-    tried anew by the next; a graph that was closed, by itself or with its device, is captured anew,
-    too. A graph is for the device that was current when it was captured. The graph that was not asked for the longest makes room for a new one; whoever has it may go
-    on using it.
+    tried anew by the next; a graph that was closed, by itself or with its device, is captured anew, too. A graph is
+    for the device that was current when it was captured. The graph that was not asked for the longest makes room for
+    a new one; whoever has it may go on using it.
 
     Args:
         build: given a key, an operation to capture (or one that yields a graph, such as `op.graph(inputs=...)`).
