@@ -63,13 +63,15 @@ class GraphCache(Generic[K, T]):
         """The key that `key` is rounded up to.
 
         Raises:
-            ValueError: it is beyond the largest bucket. TypeError: there are buckets, and it is no int.
+            ValueError: it is beyond the largest bucket, or negative. TypeError: there are buckets, and it is no int.
         """
         if self._buckets is None:
             return key
         if not hasattr(key, "__index__"):
             raise TypeError(f"a cache with buckets takes sizes as keys, got {key!r}")
         size: Any = key  # an int, where there are buckets
+        if size < 0:
+            raise ValueError(f"a cache with buckets takes sizes from 0 on, got {key!r}")
         for bucket in self._buckets:
             if size <= bucket:
                 found: Any = bucket

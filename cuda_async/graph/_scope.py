@@ -127,7 +127,21 @@ class Scope:
         self._recorder.back_to(mark)
 
     def returns(self, output: Any) -> None:  # tensors, in tuples and the like
-        """Say what launches of the graph yield; without this, None."""
+        """Say what launches of the graph yield; without this, None.
+
+        Raises:
+            TypeError: an operation, also in tuples and the like: `record` it, and give its output. CaptureError: the
+                scope is not open.
+        """
+        if self._state != "open":
+            raise CaptureError(
+                "what a graph yields is said inside the scope's block, before the graph is made"
+            )
+        if _has_operation(output):
+            raise TypeError(
+                "returns() takes what recorded operations gave, got an operation, which the graph would not run; "
+                "write s.returns(s.record(op))"
+            )
         self._output = output
 
     @property
@@ -214,3 +228,11 @@ class Scope:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Scope cannot be copied or pickled")
+
+
+def _has_operation(output: Any) -> bool:  # tensors, in tuples and the like
+    if isinstance(output, tuple | list):
+        return any(_has_operation(item) for item in output)
+    if isinstance(output, dict):
+        return any(_has_operation(item) for item in output.values())
+    return isinstance(output, DeviceOp)

@@ -18,11 +18,13 @@ from ._operands import (
     check_shape,
     floor_power_of_two,
     following,
+    is_number,
     mutable,
     output,
     power_of_two,
     shape_error,
     tuned,
+    viewed,
     with_tensors,
 )
 from ._plans import attention_plan, multiprocessors
@@ -81,7 +83,7 @@ def attention(
         plan = attention_plan(q, batch * heads, queries, k.shape[2], size, tf32=tf32)
         kernel = tuned(raw.attention, occupancy=plan.occupancy, num_worker_warps=plan.num_worker_warps)
         place = mutable(output("attention", out, q.shape, q.dtype))
-        factor = 1.0 / math.sqrt(size) if scale is None else float(scale)
+        factor = _factor("attention", scale, size)
         tile = (plan.queries, plan.keys, max(16, power_of_two(size)))
         group = max(1, heads // max(1, k.shape[1]))  # 1 where there are no heads: nothing is launched
         op = kernel(place, q, k, v, lengths, factor, window, causal, group, tile, tf32)
@@ -100,6 +102,14 @@ def _check_heads(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ValueError(f"{name}: {q.shape[1]} heads are no multiple of {k.shape[1]} key heads")
     if not 0 < q.shape[3] <= 256:
         raise ValueError(f"{name}: a head has 1 to 256 elements, got {q.shape[3]}")
+
+
+def _factor(name: str, scale: float | None, size: int) -> float:
+    if scale is None:
+        return 1.0 / math.sqrt(size)
+    if not is_number(scale):
+        raise TypeError(f"{name}: scale is a number, got {scale!r}")
+    return float(scale)
 
 
 def attention_decode(
@@ -151,10 +161,10 @@ def attention_decode(
         parts = ca.empty((batch, key_heads, shares, group, size), "float32").map(ca.mut)
         weights = ca.empty((batch, key_heads, shares, group), "float32").map(ca.mut)
         place = mutable(
-            output("attention_decode", out, q.shape, q.dtype).reshape(batch, key_heads, group, size)
+            output("attention_decode", out, q.shape, q.dtype, view=(batch, key_heads, group, size))
         )
-        factor = 1.0 / math.sqrt(size) if scale is None else float(scale)
-        grouped = q.reshape(batch, key_heads, group, size)
+        factor = _factor("attention_decode", scale, size)
+        grouped = viewed("attention_decode", (batch, key_heads, group, size), q=q)
         tile = (rows, block, max(16, side))
         op = tuned(raw.attention_decode, occupancy=occupancy)(
             parts, weights, grouped, keys, values, positions, factor, window or 0, tile
@@ -251,11 +261,12 @@ def rotary(
         pairs = (tokens, heads, size // 2, 2) if interleaved else (tokens, heads, 2, size // 2)
         tile = (power_of_two(heads), power_of_two(size // 2))
         rest = (cosine, sine, positions, tile, interleaved)
+        paired = viewed("rotary", pairs, x=x)
         if in_place:
-            op = raw.rotary_in_place(ca.mut(x.reshape(pairs)), *rest)
+            op = raw.rotary_in_place(ca.mut(paired), *rest)
         else:
-            place = mutable(output("rotary", out, x.shape, x.dtype).reshape(pairs))
-            op = raw.rotary(place, x.reshape(pairs), *rest)
+            place = mutable(output("rotary", out, x.shape, x.dtype, view=pairs))
+            op = raw.rotary(place, paired, *rest)
         return op.grid(tokens if x.size else 0).first().reshape(x.shape)
 
     return with_tensors(launch, x, cosine, sine, positions)

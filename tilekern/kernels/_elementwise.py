@@ -11,6 +11,7 @@ from ._operands import (
     check_dtype,
     check_rows,
     check_shape,
+    is_number,
     key_of,
     occupancy_of,
     output,
@@ -18,6 +19,7 @@ from ._operands import (
     rows_of,
     tuned,
     vector_tile,
+    viewed,
     with_tensors,
 )
 
@@ -49,8 +51,10 @@ def _both(name: str, kernel: Kernel, x: Tensor, y: Tensor, out: Tensor | None) -
     check_dtype(name, FLOATS, x=x)
     check_dtype(name, (x.dtype,), y=y)
     check_shape(name, x.shape, y=y)
-    place = output(name, out, x.shape, x.dtype).reshape(-1).partition(vector_tile(x.size))
-    return _shaped(kernel(place, x.reshape(-1), y.reshape(-1)).first().unpartition(), x.shape)
+    place = output(name, out, x.shape, x.dtype, view=(-1,)).partition(vector_tile(x.size))
+    return _shaped(
+        kernel(place, viewed(name, (-1,), x=x), viewed(name, (-1,), y=y)).first().unpartition(), x.shape
+    )
 
 
 def _shaped(op: DeviceOp[Tensor], shape: tuple[int, ...]) -> DeviceOp[Tensor]:
@@ -72,9 +76,9 @@ def gelu(
 
     def launch(x: Tensor) -> DeviceOp[Tensor]:
         check_dtype("gelu", FLOATS, x=x)
-        place = output("gelu", out, x.shape, x.dtype).reshape(-1).partition(vector_tile(x.size, 4096))
+        place = output("gelu", out, x.shape, x.dtype, view=(-1,)).partition(vector_tile(x.size, 4096))
         kernel = tuned(raw.activation, occupancy=8)
-        return _shaped(kernel(place, x.reshape(-1), function).first().unpartition(), x.shape)
+        return _shaped(kernel(place, viewed("gelu", (-1,), x=x), function).first().unpartition(), x.shape)
 
     return with_tensors(launch, x)
 
@@ -91,7 +95,7 @@ def silu_mul(gate: Operand, up: Operand | None = None, *, out: Tensor | None = N
     def launch(gate: Tensor, up: Tensor | None) -> DeviceOp[Tensor]:
         check_dtype("silu_mul", FLOATS, gate=gate, up=up)
         check_rows("silu_mul", gate)
-        rows = rows_of(gate)
+        rows = rows_of("silu_mul", gate=gate)
         if up is None:
             if gate.shape[-1] % 2:
                 raise ValueError(
@@ -102,12 +106,12 @@ def silu_mul(gate: Operand, up: Operand | None = None, *, out: Tensor | None = N
         else:
             check_shape("silu_mul", gate.shape, up=up)
             check_dtype("silu_mul", (gate.dtype,), up=up)
-            others = rows_of(up)
+            others = rows_of("silu_mul", up=up)
         count, columns = rows.shape
         width = min(1024, power_of_two(columns))
         tile = (min(max(1, 1024 // width), power_of_two(count)), width)
         shape = (*gate.shape[:-1], columns)
-        place = output("silu_mul", out, shape, gate.dtype).reshape(count, columns).partition(tile)
+        place = output("silu_mul", out, shape, gate.dtype, view=(count, columns)).partition(tile)
         kernel = tuned(raw.silu_mul, occupancy=occupancy_of(2048))
         op = kernel(place, rows, others).first().unpartition()
         return op if len(shape) == 2 else op.reshape(shape)
@@ -125,15 +129,15 @@ def dropout(x: Operand, share: float, seed: int, *, out: Tensor | None = None) -
         share: from 0 to below 1. seed: from 0 to 2**64 - 1.
         out: where the result goes; new memory if not given.
     """
-    if not 0.0 <= share < 1.0:
+    if not is_number(share) or not 0.0 <= share < 1.0:
         raise ValueError(f"dropout: share is a number from 0 to below 1, got {share!r}")
     k0, k1 = key_of("dropout", seed)
 
     def launch(x: Tensor) -> DeviceOp[Tensor]:
         check_dtype("dropout", FLOATS, x=x)
         tile = max(4, vector_tile(x.size))  # Philox makes four numbers at once
-        place = output("dropout", out, x.shape, x.dtype).reshape(-1).partition(tile)
-        op = raw.dropout(place, x.reshape(-1), float(share), k0, k1).first().unpartition()
+        place = output("dropout", out, x.shape, x.dtype, view=(-1,)).partition(tile)
+        op = raw.dropout(place, viewed("dropout", (-1,), x=x), float(share), k0, k1).first().unpartition()
         return _shaped(op, x.shape)
 
     return with_tensors(launch, x)

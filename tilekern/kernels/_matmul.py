@@ -25,6 +25,8 @@ from ._plans import ALL_FORMS, EIGHT_WARPS, ProductPlan, matvec_tile, multiproce
 from .raw._activations import ACTIVATIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cuda_async import DeviceOp, Tensor
 
     from ..jit import Kernel
@@ -208,34 +210,41 @@ def linear(
         activation, tf32, out: as for `matmul`; the result is (..., n).
     """
     _check_activation("linear", activation)
+    return with_tensors(_layer("linear", activation, tf32, out), x, weight, bias, residual, optional=2)
+
+
+def _layer(
+    name: str, activation: str, tf32: bool, out: Tensor | None
+) -> Callable[[Tensor, Tensor, Tensor | None, Tensor | None], DeviceOp[Tensor]]:
+    """What `linear` does with its tensors; `name` is what messages call it."""
 
     def launch(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> DeviceOp[Tensor]:
-        check_dtype("linear", FLOATS, x=x, bias=bias, residual=residual)
-        check_dtype("linear", (x.dtype,), weight=weight)
+        check_dtype(name, FLOATS, x=x, bias=bias, residual=residual)
+        check_dtype(name, (x.dtype,), weight=weight)
         if not x.ndim or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
-            raise shape_error("linear", x=x, weight=weight)
+            raise shape_error(name, x=x, weight=weight)
         n, k = weight.shape
         shape = (*x.shape[:-1], n)
-        check_shape("linear", (n,), bias=bias)
-        check_shape("linear", shape, residual=residual)
-        rows = rows_of(x)
+        check_shape(name, (n,), bias=bias)
+        check_shape(name, shape, residual=residual)
+        rows = rows_of(name, x=x)
         m = rows.shape[0]
-        more = None if residual is None else rows_of(residual)
+        more = None if residual is None else rows_of(name, residual=residual)
         if m <= (FEW_ROWS if x.dtype.itemsize == 4 else 1):
-            place = output("linear", out, shape, x.dtype).reshape(m, n)
+            place = output(name, out, shape, x.dtype, view=(m, n))
             columns, depth = matvec_tile(m, n, k, multiprocessors(x))
             tiles = place.partition((power_of_two(m), columns))
             kernel = tuned(raw.matvec, occupancy=8 if x.dtype.itemsize == 2 else 4, allow_tma=False)
             op = kernel(tiles, rows, weight, bias, more, depth, activation).first().unpartition()
         else:
-            place_now = None if out is None else output("linear", out, shape, x.dtype).reshape(m, n)
+            place_now = None if out is None else output(name, out, shape, x.dtype, view=(m, n))
             assert not isinstance(place_now, ca.DeviceOp)
             op = matmul(
                 rows, weight.T, bias=bias, activation=activation, residual=more, tf32=tf32, out=place_now
             )
         return op if len(shape) == 2 else op.reshape(shape)
 
-    return with_tensors(launch, x, weight, bias, residual, optional=2)
+    return launch
 
 
 def matvec(
@@ -246,7 +255,7 @@ def matvec(
     def launch(weight: Tensor, x: Tensor, bias: Tensor | None) -> DeviceOp[Tensor]:
         if x.ndim != 1:
             raise shape_error("matvec", weight=weight, x=x)
-        return linear(x, weight, bias, out=out)
+        return _layer("matvec", "none", False, out)(x, weight, bias, None)
 
     return with_tensors(launch, weight, x, bias, optional=1)
 

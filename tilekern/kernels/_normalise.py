@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import cuda_async as ca
 
 from . import raw
@@ -19,6 +17,7 @@ from ._operands import (
     check_rows,
     check_shape,
     following,
+    is_number,
     mutable,
     output,
     power_of_two,
@@ -44,18 +43,19 @@ def _by_rows(
     name: str, kernel: Kernel, long: Kernel, x: Tensor, rest: tuple[Any, ...], out: Tensor | None
 ) -> DeviceOp[Tensor]:
     """`kernel(out, x, *rest)`, or for long rows `long(out, x, *rest, chunk)`; all take rows."""
-    rows, columns = rows_of(x).shape
-    place = output(name, out, x.shape, x.dtype).reshape(rows, columns)
+    across = rows_of(name, x=x)
+    rows, columns = across.shape
+    place = output(name, out, x.shape, x.dtype, view=(rows, columns))
     if columns > LONGEST_ROW:
         # with a row for each multiprocessor at most, a block has one to itself
         is_alone = rows <= multiprocessors(x)
         chunk = LONGEST_ROW if is_alone else CHUNK
         long = tuned(long, occupancy=1, num_worker_warps=8) if is_alone else tuned(long, occupancy=4)
-        op: DeviceOp[Tensor] = long(mutable(place), rows_of(x), *rest, chunk).grid(rows).first()
+        op: DeviceOp[Tensor] = long(mutable(place), across, *rest, chunk).grid(rows).first()
     else:
         tile = row_tile(rows, columns)
         kernel = by_rows(kernel, tile)
-        op = kernel(place.partition(tile), rows_of(x), *rest).first().unpartition()
+        op = kernel(place.partition(tile), across, *rest).first().unpartition()
     return op if x.ndim == 2 else op.reshape(x.shape)
 
 
@@ -70,7 +70,7 @@ def softmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
     def launch(x: Tensor) -> DeviceOp[Tensor]:
         check_dtype("softmax", FLOATS, x=x)
         check_rows("softmax", x)
-        rows, columns = rows_of(x).shape
+        rows, columns = rows_of("softmax", x=x).shape
         chunk = max(512, power_of_two(-(-columns // 1024)))
         if LONGEST_ROW < columns <= LONGEST_ROW * 1024 and rows <= multiprocessors(x):
             return _softmax_in_shares(x, chunk, out)
@@ -81,14 +81,15 @@ def softmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
 
 def _softmax_in_shares(x: Tensor, chunk: int, out: Tensor | None) -> DeviceOp[Tensor]:
     """Few rows that are long: blocks take shares of a row, at most 1024, and others put them together."""
-    rows, columns = rows_of(x).shape
+    across = rows_of("softmax", x=x)
+    rows, columns = across.shape
     count = -(-columns // chunk)
-    place = output("softmax", out, x.shape, x.dtype).reshape(rows, columns).partition((1, chunk))
+    place = output("softmax", out, x.shape, x.dtype, view=(rows, columns)).partition((1, chunk))
     largest, total = (ca.empty((rows, count), ca.float32).partition((1, 1)) for _ in range(2))
-    op: DeviceOp[Tensor] = raw.softmax_shares(largest, total, rows_of(x), chunk).then(
+    op: DeviceOp[Tensor] = raw.softmax_shares(largest, total, across, chunk).then(
         lambda made: (
             following(raw.softmax_of_shares)(
-                place, rows_of(x), made[0].tensor, made[1].tensor, power_of_two(count)
+                place, across, made[0].tensor, made[1].tensor, power_of_two(count)
             )
             .first()
             .unpartition()
@@ -165,14 +166,15 @@ def add_rms_norm(
 
     def launch(x: Tensor, residual: Tensor, weight: Tensor) -> DeviceOp[tuple[Tensor, Tensor]]:
         _check_pair("add_rms_norm", x, residual, weight)
-        shape, (rows, columns) = x.shape, rows_of(x).shape
+        across = rows_of("add_rms_norm", x=x)
+        shape, (rows, columns) = x.shape, across.shape
         tile = row_tile(rows, columns)
         places = [
-            output("add_rms_norm", place, shape, x.dtype).reshape(rows, columns).partition(tile)
+            output("add_rms_norm", place, shape, x.dtype, view=(rows, columns)).partition(tile)
             for place in (out, total)
         ]
         kernel = by_rows(raw.add_rms_norm, tile)
-        op = kernel(*places, rows_of(x), rows_of(residual), weight, epsilon)
+        op = kernel(*places, across, rows_of("add_rms_norm", residual=residual), weight, epsilon)
         return op.map(
             lambda made: (made[0].unpartition().reshape(shape), made[1].unpartition().reshape(shape))
         )
@@ -202,18 +204,21 @@ def add_layer_norm(
         _check_pair("add_layer_norm", x, residual, weight)
         check_dtype("add_layer_norm", FLOATS, bias=bias)
         check_shape("add_layer_norm", x.shape[-1:], bias=bias)
-        rows, columns = rows_of(x).shape
-        place = output("add_layer_norm", out, x.shape, x.dtype).reshape(rows, columns)
+        across = rows_of("add_layer_norm", x=x)
+        rows, columns = across.shape
+        place = output("add_layer_norm", out, x.shape, x.dtype, view=(rows, columns))
         tile = row_tile(rows, columns)
         kernel = by_rows(raw.add_layer_norm, tile)
-        op = kernel(place.partition(tile), rows_of(x), rows_of(residual), weight, bias, epsilon)
+        op = kernel(
+            place.partition(tile), across, rows_of("add_layer_norm", residual=residual), weight, bias, epsilon
+        )
         return op.first().unpartition().reshape(x.shape)
 
     return with_tensors(launch, x, residual, weight, bias, optional=1)
 
 
 def _epsilon(name: str, eps: float) -> float:
-    if not isinstance(eps, int | float | np.number) or not 0.0 <= eps < math.inf:
+    if not is_number(eps) or not 0.0 <= eps < math.inf:
         raise ValueError(f"{name}: eps is a number from 0 on, got {eps!r}")
     return float(eps)
 

@@ -28,6 +28,7 @@ __all__ = [
     "check_shape",
     "floor_power_of_two",
     "following",
+    "is_number",
     "key_of",
     "mutable",
     "occupancy_of",
@@ -38,6 +39,7 @@ __all__ = [
     "shape_error",
     "tuned",
     "vector_tile",
+    "viewed",
     "with_tensors",
 ]
 
@@ -87,18 +89,23 @@ def with_tensors(
 
 
 def output(
-    name: str, out: Tensor | None, shape: Sequence[int], dtype: np.dtype[np.generic]
+    name: str,
+    out: Tensor | None,
+    shape: Sequence[int],
+    dtype: np.dtype[np.generic],
+    *,
+    view: tuple[int, ...] | None = None,
 ) -> Tensor | DeviceOp[Tensor]:
-    """Where the result goes: `out`, if it fits, or new memory."""
+    """Where the result goes: `out`, if it fits, or new memory; seen as `view`, if that is given."""
     if out is None:
-        return ca.empty(tuple(shape), dtype)
+        return ca.empty((math.prod(shape),) if view == (-1,) else view or tuple(shape), dtype)
     if not isinstance(out, Tensor):
         raise TypeError(f"{name}: out is a tensor that exists, got {type(out).__name__}")
     if tuple(out.shape) != tuple(shape) or out.dtype != dtype:
         raise ValueError(
             f"{name}: out is {out.dtype.name} {tuple(out.shape)}, the result is {dtype.name} {tuple(shape)}"
         )
-    return out
+    return out if view is None else viewed(name, view, out=out)
 
 
 def mutable(tensor: Tensor | DeviceOp[Tensor]) -> ca.Mut | DeviceOp[ca.Mut]:
@@ -147,6 +154,11 @@ def power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
+def is_number(value: object) -> bool:
+    """Whether it is a real number of Python or NumPy."""
+    return isinstance(value, int | float | np.integer | np.floating)
+
+
 def floor_power_of_two(n: int) -> int:
     """The largest power of two that is at most `n`, at least 1."""
     return 1 << max(0, n.bit_length() - 1)
@@ -177,9 +189,28 @@ def check_rows(name: str, x: Tensor) -> None:
         )
 
 
-def rows_of(x: Tensor) -> Tensor:
-    """The tensor as (rows, columns), a view."""
-    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+def rows_of(name: str, **tensor: Tensor) -> Tensor:
+    """The one tensor, given by its parameter's name, as (rows, columns), a view. See `viewed`."""
+    (x,) = tensor.values()
+    return x if x.ndim == 2 else viewed(name, (math.prod(x.shape[:-1]), x.shape[-1]), **tensor)
+
+
+def viewed(name: str, shape: tuple[int, ...], **tensor: Tensor) -> Tensor:
+    """The one tensor, given by its parameter's name, as a view of that shape, which has as many elements.
+
+    Raises:
+        ValueError: its strides have no such view; names the function and the parameter.
+    """
+    ((parameter, x),) = tensor.items()
+    try:
+        return x.reshape(shape)
+    except ValueError:
+        taken = (x.size,) if shape == (-1,) else shape
+        advice = "pass a contiguous one" if parameter == "out" else f"copy it first: ca.copy({parameter})"
+        raise ValueError(
+            f"{name}: {parameter}, {tuple(x.shape)} with the strides {tuple(x.strides)}, is gone over as {taken}, "
+            f"and has no such view; {advice}"
+        ) from None
 
 
 def key_of(name: str, seed: int) -> tuple[np.uint32, np.uint32]:

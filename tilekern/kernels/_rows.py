@@ -15,6 +15,7 @@ from ._operands import (
     output,
     power_of_two,
     tuned,
+    viewed,
     with_tensors,
 )
 
@@ -40,9 +41,9 @@ def embedding(ids: Operand, table: Operand, *, out: Tensor | None = None) -> Dev
         width = min(1024, power_of_two(columns))
         tile = (min(max(1, 1024 // width), power_of_two(ids.size)), width)
         shape = (*ids.shape, columns)
-        place = output("embedding", out, shape, table.dtype).reshape(ids.size, columns).partition(tile)
+        place = output("embedding", out, shape, table.dtype, view=(ids.size, columns)).partition(tile)
         kernel = tuned(raw.embedding, occupancy=8)
-        return kernel(place, ids.reshape(-1), table).first().unpartition().reshape(shape)
+        return kernel(place, viewed("embedding", (-1,), ids=ids), table).first().unpartition().reshape(shape)
 
     return with_tensors(launch, ids, table)
 

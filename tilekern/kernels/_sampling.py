@@ -15,6 +15,7 @@ from ._operands import (
     check_dtype,
     check_shape,
     following,
+    is_number,
     key_of,
     occupancy_of,
     output,
@@ -98,9 +99,9 @@ def sample_top_k(
     """
     if type(k) is not int or not 1 <= k <= 128:
         raise ValueError(f"sample_top_k: k is a whole number from 1 to 128, got {k!r}")
-    if not temperature >= 0.0:
+    if not is_number(temperature) or not temperature >= 0.0:
         raise ValueError(f"sample_top_k: temperature is a number from 0 on, got {temperature!r}")
-    if not 0.0 < top_p <= 1.0:
+    if not is_number(top_p) or not 0.0 < top_p <= 1.0:
         raise ValueError(f"sample_top_k: top_p is a number from above 0 to 1, got {top_p!r}")
     k0, k1 = key_of("sample_top_k", seed)
     if temperature == 0.0:

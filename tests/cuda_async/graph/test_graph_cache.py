@@ -28,6 +28,8 @@ async def test_sizes_share_a_buckets_graph(device, kernels):
     assert built == [4, 8]
     with pytest.raises(ValueError, match="beyond the largest bucket, 8"):
         cache.get(9)
+    with pytest.raises(ValueError, match="sizes from 0 on, got -1"):
+        cache.get(-1)
     for key in ("3", 3.0, None, (3,)):
         with pytest.raises(TypeError, match="a cache with buckets takes sizes as keys, got"):
             cache.get(key)

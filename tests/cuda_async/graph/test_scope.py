@@ -86,6 +86,20 @@ def test_exception_in_the_block_comes_out_unchanged(device, kernels):
     assert x.to_host().sync()[0] == 20.0
 
 
+def test_what_a_scope_returns_was_recorded(device, kernels):
+    """An operation would never be run, and behind the block nobody would ask."""
+    x = ca.ones(8).sync()
+    with ca.CudaGraph.scope(device.create_stream()) as s:
+        y = s.record(kernels.scaled(x, 2.0, 0.0))
+        for output in (ca.ones(3), (y, ca.ones(3)), {"y": [ca.ones(3)]}):
+            with pytest.raises(TypeError, match=r"s\.returns\(s\.record\(op\)\)"):
+                s.returns(output)
+        s.returns(y)
+    with pytest.raises(CaptureError, match="inside the scope's block"):
+        s.returns((y, y))
+    assert s.graph.launch().to_host().sync()[0] == 2.0
+
+
 async def test_async_scope(device, kernels):
     x = await ca.ones(8)
     async with ca.CudaGraph.scope(device.create_stream()) as s:

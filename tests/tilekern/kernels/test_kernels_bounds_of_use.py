@@ -126,6 +126,31 @@ REFUSED = {
         ValueError,
         "add_rms_norm: eps is a number from 0 on, got nan",
     ),
+    "a share that is no number": (
+        lambda x: k.dropout(x, "a", 0),
+        ValueError,
+        "share is a number from 0 to below 1, got 'a'",
+    ),
+    "a scale that is no number": (
+        lambda x: k.attention(*[zeros(1, 1, 2, 16)] * 3, scale="x"),
+        TypeError,
+        "attention: scale is a number, got 'x'",
+    ),
+    "a temperature that is no number": (
+        lambda x: k.sample_top_k(x, places(4), k=2, temperature=None),
+        ValueError,
+        "temperature is a number from 0 on, got None",
+    ),
+    "matvec of a wrong length": (
+        lambda x: k.matvec(x, zeros(5)),
+        ValueError,
+        r"matvec: these shapes do not go together: x \(5,\), weight \(4, 4\)",
+    ),
+    "matvec of two types": (
+        lambda x: k.matvec(x, zeros(4, dtype="float16")),
+        TypeError,
+        "matvec: weight is float32; it takes float16",
+    ),
     "positions below 0": (lambda x: k.rotary_tables(-3, 4), ValueError, "from 0 on, got -3"),
 }
 
@@ -136,3 +161,49 @@ def test_refused(host, case):
     call, error, message = REFUSED[case]
     with pytest.raises(error, match=message):
         call(zeros(4, 4))
+
+
+def across(*shape, dtype="float32"):
+    """With the first two axes swapped in memory."""
+    return zeros(shape[1], shape[0], *shape[2:], dtype=dtype).permute(1, 0, *range(2, len(shape)))
+
+
+STRIDED = {
+    "add": ("y", lambda: k.add(zeros(3, 4), across(3, 4))),
+    "add, out": ("out", lambda: k.add(zeros(3, 4), zeros(3, 4), out=across(3, 4))),
+    "gelu": ("x", lambda: k.gelu(across(3, 4))),
+    "dropout": ("x", lambda: k.dropout(across(3, 4), 0.5, 0)),
+    "silu_mul": ("up", lambda: k.silu_mul(zeros(3, 4, 2), across(3, 4, 2))),
+    "softmax": ("x", lambda: k.softmax(across(3, 4, 2))),
+    "softmax of few long rows": ("x", lambda: k.softmax(across(3, 2, 8200))),
+    "softmax, out": ("out", lambda: k.softmax(zeros(3, 4, 2), out=across(3, 4, 2))),
+    "rms_norm": ("x", lambda: k.rms_norm(across(3, 4, 2), zeros(2))),
+    "add_rms_norm": ("residual", lambda: k.add_rms_norm(zeros(3, 4, 2), across(3, 4, 2), zeros(2))),
+    "add_layer_norm": ("x", lambda: k.add_layer_norm(across(3, 4, 2), zeros(3, 4, 2), zeros(2))),
+    "embedding": ("ids", lambda: k.embedding(across(3, 4, dtype="int32"), zeros(5, 2))),
+    "linear": ("x", lambda: k.linear(across(3, 4, 2), zeros(5, 2))),
+    "linear, out": ("out", lambda: k.linear(zeros(3, 4, 2), zeros(5, 2), out=across(3, 4, 5))),
+    "linear, residual": ("residual", lambda: k.linear(zeros(3, 4, 2), zeros(5, 2), residual=across(3, 4, 5))),
+}
+
+
+@pytest.mark.parametrize("case", STRIDED)
+def test_strides_that_are_not_taken(host, case):
+    """The message names the function, the operand, and what to do."""
+    parameter, call = STRIDED[case]
+    function = case.split(",")[0].split(" ")[0]
+    advice = "pass a contiguous one" if parameter == "out" else rf"copy it first: ca\.copy\({parameter}\)"
+    with pytest.raises(ValueError, match=rf"^{function}: {parameter}, \(.*\) with the strides .*; {advice}$"):
+        call()
+
+
+def test_rows_with_gaps_are_taken(host):
+    """A view is refused only where the way over it needs one that there is not."""
+    gaps = ca.ones((3, 4, 10)).sync()[..., :5]
+    assert k.softmax(gaps).to_host().sync().shape == (3, 4, 5)
+    place = ca.zeros((3, 4, 10)).sync()
+    k.softmax(gaps, out=place[..., 2:7]).sync()
+    found = place.to_host().sync()
+    assert np.allclose(found[..., 2:7], 0.2)
+    assert not found[..., :2].any()
+    assert not found[..., 7:].any()
