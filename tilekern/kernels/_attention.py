@@ -18,6 +18,7 @@ from ._operands import (
     check_shape,
     floor_power_of_two,
     following,
+    is_count,
     is_number,
     mutable,
     output,
@@ -66,7 +67,7 @@ def attention(
         tf32: float32 factors are rounded to tfloat32, which tensor cores multiply; much faster.
         out: where the result goes, like q; new memory, contiguous, if not given. A query that sees no key gives zeros.
     """
-    if window is not None and (not causal or type(window) is not int or window < 1):
+    if window is not None and not (causal and is_count(window)):
         raise ValueError(
             f"attention: a window is a whole number from 1 on, with causal=True; got {window!r}, {causal=}"
         )
@@ -86,7 +87,19 @@ def attention(
         factor = _factor("attention", scale, size)
         tile = (plan.queries, plan.keys, max(16, power_of_two(size)))
         group = max(1, heads // max(1, k.shape[1]))  # 1 where there are no heads: nothing is launched
-        op = kernel(place, q, k, v, lengths, factor, window, causal, group, tile, tf32)
+        op = kernel(
+            place,
+            q,
+            k,
+            v,
+            lengths,
+            factor,
+            None if window is None else int(window),
+            causal,
+            group,
+            tile,
+            tf32,
+        )
         return op.grid((-(-queries // plan.queries), heads, batch)).first()
 
     return with_tensors(launch, q, k, v, lengths, optional=1)
@@ -137,9 +150,9 @@ def attention_decode(
         splits: how many shares, chosen if left out.
         out: where the result goes, like q; new memory if not given.
     """
-    if window is not None and (type(window) is not int or window < 1):
+    if window is not None and not is_count(window):
         raise ValueError(f"attention_decode: a window is a whole number from 1 on, got {window!r}")
-    if splits is not None and (type(splits) is not int or splits < 1):
+    if splits is not None and not is_count(splits):
         raise ValueError(f"attention_decode: splits is a whole number from 1 on, got {splits!r}")
 
     def launch(q: Tensor, keys: Tensor, values: Tensor, positions: Tensor) -> DeviceOp[Tensor]:
@@ -157,7 +170,7 @@ def attention_decode(
         rows = power_of_two(group) if q.dtype.itemsize == 4 else max(16, power_of_two(group))
         steps = -(-capacity // block)
         busy = floor_power_of_two(-(-2 * multiprocessors(q) // max(1, batch * key_heads)))
-        shares = min(splits or max(1, min(busy, 64, -(-steps // 2))), max(1, steps))
+        shares = min(int(splits or 0) or max(1, min(busy, 64, -(-steps // 2))), max(1, steps))
         parts = ca.empty((batch, key_heads, shares, group, size), "float32").map(ca.mut)
         weights = ca.empty((batch, key_heads, shares, group), "float32").map(ca.mut)
         place = mutable(
@@ -167,7 +180,7 @@ def attention_decode(
         grouped = viewed("attention_decode", (batch, key_heads, group, size), q=q)
         tile = (rows, block, max(16, side))
         op = tuned(raw.attention_decode, occupancy=occupancy)(
-            parts, weights, grouped, keys, values, positions, factor, window or 0, tile
+            parts, weights, grouped, keys, values, positions, factor, int(window or 0), tile
         ).grid((shares, key_heads if group else 0, batch))
         last = (power_of_two(shares), power_of_two(group), side)
         return op.then(

@@ -13,6 +13,7 @@ from ._operands import (
     check_dtype,
     check_shape,
     following,
+    is_count,
     mutable,
     output,
     power_of_two,
@@ -67,7 +68,7 @@ def matmul(
         ValueError: shapes that do not go together, an unknown activation. TypeError: an element type.
     """
     _check_activation("matmul", activation)
-    if splits is not None and (type(splits) is not int or splits < 1):
+    if splits is not None and not is_count(splits):
         raise ValueError(f"matmul: splits is a whole number from 1 on, got {splits!r}")
     if persistent and splits not in (None, 1):
         raise ValueError("matmul: persistent walks whole tiles; splits is for few tiles")
@@ -83,7 +84,7 @@ def matmul(
         plan = product_plan(a, m, n, k, tf32=tf32)
         place = output("matmul", out, (m, n), a.dtype)
         steps = -(-k // plan.depth)  # a share has one at least: more shares would be sums of nothing
-        parts = 1 if persistent else splits or _splits(plan, m, n, k, multiprocessors(a))
+        parts = 1 if persistent else int(splits or 0) or _splits(plan, m, n, k, multiprocessors(a))
         parts = min(parts, max(1, steps))
         if persistent is not None:
             plan = plan._replace(form="persistent" if persistent else "blocks")

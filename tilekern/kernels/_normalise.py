@@ -170,8 +170,10 @@ def add_rms_norm(
         shape, (rows, columns) = x.shape, across.shape
         tile = row_tile(rows, columns)
         places = [
-            output("add_rms_norm", place, shape, x.dtype, view=(rows, columns)).partition(tile)
-            for place in (out, total)
+            output(
+                "add_rms_norm", place, shape, x.dtype, view=(rows, columns), parameter=parameter
+            ).partition(tile)
+            for parameter, place in (("out", out), ("total", total))
         ]
         kernel = by_rows(raw.add_rms_norm, tile)
         op = kernel(*places, across, rows_of("add_rms_norm", residual=residual), weight, epsilon)

@@ -28,6 +28,7 @@ __all__ = [
     "check_shape",
     "floor_power_of_two",
     "following",
+    "is_count",
     "is_number",
     "key_of",
     "mutable",
@@ -95,17 +96,22 @@ def output(
     dtype: np.dtype[np.generic],
     *,
     view: tuple[int, ...] | None = None,
+    parameter: str = "out",
 ) -> Tensor | DeviceOp[Tensor]:
-    """Where the result goes: `out`, if it fits, or new memory; seen as `view`, if that is given."""
+    """Where the result goes: `out`, if it fits, or new memory; seen as `view`, if that is given.
+
+    Args:
+        parameter: what messages call `out`.
+    """
     if out is None:
         return ca.empty((math.prod(shape),) if view == (-1,) else view or tuple(shape), dtype)
     if not isinstance(out, Tensor):
-        raise TypeError(f"{name}: out is a tensor that exists, got {type(out).__name__}")
+        raise TypeError(f"{name}: {parameter} is a tensor that exists, got {type(out).__name__}")
     if tuple(out.shape) != tuple(shape) or out.dtype != dtype:
         raise ValueError(
-            f"{name}: out is {out.dtype.name} {tuple(out.shape)}, the result is {dtype.name} {tuple(shape)}"
+            f"{name}: {parameter} is {out.dtype.name} {tuple(out.shape)}, the result is {dtype.name} {tuple(shape)}"
         )
-    return out if view is None else viewed(name, view, out=out)
+    return out if view is None else _view(name, parameter, out, view, "pass a contiguous one")
 
 
 def mutable(tensor: Tensor | DeviceOp[Tensor]) -> ca.Mut | DeviceOp[ca.Mut]:
@@ -159,6 +165,11 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float | np.integer | np.floating)
 
 
+def is_count(value: object) -> bool:
+    """Whether it is a whole number from 1 on, of Python or NumPy."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 1
+
+
 def floor_power_of_two(n: int) -> int:
     """The largest power of two that is at most `n`, at least 1."""
     return 1 << max(0, n.bit_length() - 1)
@@ -202,11 +213,14 @@ def viewed(name: str, shape: tuple[int, ...], **tensor: Tensor) -> Tensor:
         ValueError: its strides have no such view; names the function and the parameter.
     """
     ((parameter, x),) = tensor.items()
+    return _view(name, parameter, x, shape, f"copy it first: ca.copy({parameter})")
+
+
+def _view(name: str, parameter: str, x: Tensor, shape: tuple[int, ...], advice: str) -> Tensor:
     try:
         return x.reshape(shape)
     except ValueError:
         taken = (x.size,) if shape == (-1,) else shape
-        advice = "pass a contiguous one" if parameter == "out" else f"copy it first: ca.copy({parameter})"
         raise ValueError(
             f"{name}: {parameter}, {tuple(x.shape)} with the strides {tuple(x.strides)}, is gone over as {taken}, "
             f"and has no such view; {advice}"

@@ -15,6 +15,7 @@ from ._operands import (
     check_dtype,
     check_shape,
     following,
+    is_count,
     is_number,
     key_of,
     occupancy_of,
@@ -97,12 +98,13 @@ def sample_top_k(
         seed: from 0 to 2**64 - 1.
         out: where the result goes, int32 (rows,); new memory if not given.
     """
-    if type(k) is not int or not 1 <= k <= 128:
+    if not is_count(k) or k > 128:
         raise ValueError(f"sample_top_k: k is a whole number from 1 to 128, got {k!r}")
     if not is_number(temperature) or not temperature >= 0.0:
         raise ValueError(f"sample_top_k: temperature is a number from 0 on, got {temperature!r}")
     if not is_number(top_p) or not 0.0 < top_p <= 1.0:
         raise ValueError(f"sample_top_k: top_p is a number from above 0 to 1, got {top_p!r}")
+    k = int(k)
     k0, k1 = key_of("sample_top_k", seed)
     if temperature == 0.0:
         return argmax(logits, out=out)

@@ -88,6 +88,21 @@ def test_more_splits_than_there_is_to_sum(host):
     assert (k.matmul(a, b, splits=10**9).to_host().sync() == 50.0).all()
 
 
+def test_counts_may_be_numbers_of_numpy(host):
+    two, x = np.int64(2), ca.ones((3, 40)).sync()
+    q, cache = ca.ones((1, 2, 16)).sync(), ca.ones((1, 2, 40, 16)).sync()
+    found = [
+        k.matmul(x, x.T, splits=two),
+        k.sample_top_k(x, places(3), k=two),
+        k.attention(cache, cache, cache, causal=True, window=two),
+        k.attention_decode(q, cache, cache, places(1), window=two, splits=two),
+    ]
+    assert [op.to_host().sync().shape for op in found] == [(3, 3), (3,), (1, 2, 40, 16), (1, 2, 16)]
+    for wrong in (np.int64(0), True, 2.0, "2"):
+        with pytest.raises(ValueError, match="splits is a whole number from 1 on"):
+            k.matmul(x, x.T, splits=wrong)
+
+
 def test_matvec_takes_a_bias_by_position(host):
     found = k.matvec(ca.ones((3, 4)).sync(), ca.ones(4).sync(), ca.ones(3).sync())
     assert found.to_host().sync().tolist() == [5.0, 5.0, 5.0]
@@ -151,6 +166,11 @@ REFUSED = {
         TypeError,
         "matvec: weight is float32; it takes float16",
     ),
+    "a total of another shape": (
+        lambda x: k.add_rms_norm(x, x, zeros(4), total=zeros(4)),
+        ValueError,
+        r"add_rms_norm: total is float32 \(4,\), the result is float32 \(4, 4\)",
+    ),
     "positions below 0": (lambda x: k.rotary_tables(-3, 4), ValueError, "from 0 on, got -3"),
 }
 
@@ -179,6 +199,10 @@ STRIDED = {
     "softmax, out": ("out", lambda: k.softmax(zeros(3, 4, 2), out=across(3, 4, 2))),
     "rms_norm": ("x", lambda: k.rms_norm(across(3, 4, 2), zeros(2))),
     "add_rms_norm": ("residual", lambda: k.add_rms_norm(zeros(3, 4, 2), across(3, 4, 2), zeros(2))),
+    "add_rms_norm, total": (
+        "total",
+        lambda: k.add_rms_norm(*[zeros(3, 4, 2)] * 2, zeros(2), total=across(3, 4, 2)),
+    ),
     "add_layer_norm": ("x", lambda: k.add_layer_norm(across(3, 4, 2), zeros(3, 4, 2), zeros(2))),
     "embedding": ("ids", lambda: k.embedding(across(3, 4, dtype="int32"), zeros(5, 2))),
     "linear": ("x", lambda: k.linear(across(3, 4, 2), zeros(5, 2))),
@@ -192,7 +216,11 @@ def test_strides_that_are_not_taken(host, case):
     """The message names the function, the operand, and what to do."""
     parameter, call = STRIDED[case]
     function = case.split(",")[0].split(" ")[0]
-    advice = "pass a contiguous one" if parameter == "out" else rf"copy it first: ca\.copy\({parameter}\)"
+    advice = (
+        "pass a contiguous one"
+        if parameter in ("out", "total")
+        else rf"copy it first: ca\.copy\({parameter}\)"
+    )
     with pytest.raises(ValueError, match=rf"^{function}: {parameter}, \(.*\) with the strides .*; {advice}$"):
         call()
 
