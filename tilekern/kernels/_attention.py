@@ -73,7 +73,7 @@ def attention(
         )
 
     def launch(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None) -> DeviceOp[Tensor]:
-        _check_heads("attention", q, k, v)
+        _check_heads("attention", q, k=k, v=v)
         batch, heads, queries, size = q.shape
         check_dtype("attention", INT32, lengths=lengths)
         check_shape("attention", (batch,), lengths=lengths)
@@ -105,14 +105,16 @@ def attention(
     return with_tensors(launch, q, k, v, lengths, optional=1)
 
 
-def _check_heads(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
+def _check_heads(name: str, q: Tensor, **cached: Tensor) -> None:
+    """Of q, (batch, heads, queries, size), and the keys and values, given by their parameters' names."""
+    (keys_name, keys), (values_name, values) = cached.items()
     check_dtype(name, FLOATS, q=q)
-    check_dtype(name, (q.dtype,), k=k, v=v)
-    if q.ndim != 4 or k.ndim != 4 or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
-        raise shape_error(name, q=q, k=k)
-    check_shape(name, k.shape, v=v)
-    if q.shape[1] % k.shape[1] if k.shape[1] else q.shape[1]:
-        raise ValueError(f"{name}: {q.shape[1]} heads are no multiple of {k.shape[1]} key heads")
+    check_dtype(name, (q.dtype,), **cached)
+    if q.ndim != 4 or keys.ndim != 4 or q.shape[0] != keys.shape[0] or q.shape[3] != keys.shape[3]:
+        raise shape_error(name, q=q, **{keys_name: keys})
+    check_shape(name, keys.shape, **{values_name: values})
+    if q.shape[1] % keys.shape[1] if keys.shape[1] else q.shape[1]:
+        raise ValueError(f"{name}: {q.shape[1]} heads are no multiple of {keys.shape[1]} key heads")
     if not 0 < q.shape[3] <= 256:
         raise ValueError(f"{name}: a head has 1 to 256 elements, got {q.shape[3]}")
 
@@ -156,9 +158,9 @@ def attention_decode(
         raise ValueError(f"attention_decode: splits is a whole number from 1 on, got {splits!r}")
 
     def launch(q: Tensor, keys: Tensor, values: Tensor, positions: Tensor) -> DeviceOp[Tensor]:
-        if q.ndim != 3:
+        if q.ndim != 3 or keys.ndim != 4 or q.shape[0] != keys.shape[0] or q.shape[2] != keys.shape[3]:
             raise shape_error("attention_decode", q=q, keys=keys)
-        _check_heads("attention_decode", q[:, :, None, :], keys, values)
+        _check_heads("attention_decode", q[:, :, None, :], keys=keys, values=values)
         check_dtype("attention_decode", INT32, positions=positions)
         batch, heads, size = q.shape
         check_shape("attention_decode", (batch,), positions=positions)

@@ -166,6 +166,21 @@ REFUSED = {
         TypeError,
         "matvec: weight is float32; it takes float16",
     ),
+    "a cache of another shape": (
+        lambda x: k.attention_decode(zeros(1, 2, 16), zeros(1, 2, 5, 16), zeros(1, 2, 6, 16), places(1)),
+        ValueError,
+        r"attention_decode: values has the shape \(1, 2, 6, 16\), it must be \(1, 2, 5, 16\)",
+    ),
+    "a cache of another type": (
+        lambda x: k.attention_decode(zeros(1, 2, 16), *[zeros(1, 2, 5, 16, dtype="float16")] * 2, places(1)),
+        TypeError,
+        "attention_decode: keys is float16; it takes float32",
+    ),
+    "a cache of other heads": (
+        lambda x: k.attention_decode(zeros(1, 2, 16), *[zeros(1, 2, 5, 8)] * 2, places(1)),
+        ValueError,
+        r"attention_decode: these shapes do not go together: q \(1, 2, 16\), keys \(1, 2, 5, 8\)",
+    ),
     "a total of another shape": (
         lambda x: k.add_rms_norm(x, x, zeros(4), total=zeros(4)),
         ValueError,
