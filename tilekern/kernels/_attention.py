@@ -208,6 +208,12 @@ def update_cache(
             capacity is left out.
     """
 
+    for name, cache in (("keys", keys), ("values", values)):
+        if not isinstance(cache, ca.Tensor):
+            raise TypeError(
+                f"update_cache: {name} is a tensor that exists, as it is changed in place, got {type(cache).__name__}"
+            )
+
     def launch(k: Tensor, v: Tensor, positions: Tensor) -> DeviceOp[tuple[Tensor, Tensor]]:
         check_dtype("update_cache", FLOATS, keys=keys)
         check_dtype("update_cache", (keys.dtype,), values=values, k=k, v=v)
@@ -232,10 +238,12 @@ def rotary_tables(
 
     NumPy arrays, computed in float64, to bring over with `ca.from_host`.
     """
-    if positions < 0:
-        raise ValueError(f"rotary_tables: a number of positions is from 0 on, got {positions}")
-    if head_size < 2 or head_size % 2:
-        raise ValueError(f"rotary_tables: a head has an even number of elements, got {head_size}")
+    if positions != 0 and not is_count(positions):
+        raise ValueError(f"rotary_tables: a number of positions is from 0 on, got {positions!r}")
+    if not is_count(head_size) or head_size % 2:
+        raise ValueError(f"rotary_tables: a head has an even number of elements, got {head_size!r}")
+    if not is_number(theta) or not 0.0 < theta < math.inf:
+        raise ValueError(f"rotary_tables: theta is a number above 0, got {theta!r}")
     speed = theta ** (-2.0 * np.arange(head_size // 2) / head_size)
     angle = np.arange(positions)[:, None] * speed
     return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)

@@ -186,6 +186,20 @@ REFUSED = {
         ValueError,
         r"add_rms_norm: total is float32 \(4,\), the result is float32 \(4, 4\)",
     ),
+    "an operation for a cache": (
+        lambda x: k.update_cache(
+            zeros(1, 1, 2, 2), ca.zeros((1, 1, 2, 2)), *[zeros(1, 1, 1, 2)] * 2, places(1)
+        ),
+        TypeError,
+        "update_cache: values is a tensor that exists, as it is changed in place, got Full",
+    ),
+    "positions that are no number": (
+        lambda x: k.rotary_tables("a", 4),
+        ValueError,
+        "a number of positions is from 0 on, got 'a'",
+    ),
+    "half a head": (lambda x: k.rotary_tables(3, 4.5), ValueError, "an even number of elements, got 4.5"),
+    "theta of 0": (lambda x: k.rotary_tables(3, 4, theta=0), ValueError, "theta is a number above 0, got 0"),
     "positions below 0": (lambda x: k.rotary_tables(-3, 4), ValueError, "from 0 on, got -3"),
 }
 
