@@ -237,9 +237,9 @@ async def test_drain_waits_for_abandoned_preparations(device):
         await ca.drain()
         drained.append(device.memory_stats().used_bytes)
 
+    before = device.memory_stats().used_bytes
     await ca.zeros(1)
     await ca.drain()
-    before = device.memory_stats().used_bytes
     async with anyio.create_task_group() as group:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as inner:
