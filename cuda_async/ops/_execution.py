@@ -585,8 +585,12 @@ def run_detached(execution: Execution, finished: Finished) -> None:
     """
     if execution.context is None:
         execution.context = contextvars.copy_context()
-    if _advance_detached(execution, finished, threading.get_ident()) and execution.detached is not None:
-        execution.detached.finish()
+    ended = True
+    try:
+        ended = _advance_detached(execution, finished, threading.get_ident())
+    finally:  # after an interrupt too: `drain()` would wait for ever
+        if ended and execution.detached is not None:
+            execution.detached.finish()
 
 
 MAX_NESTED = 16
@@ -604,7 +608,12 @@ def run_nested(execution: Execution, finished: Finished) -> None:
     """`run_detached`, from within a run. Beyond a certain depth it goes on on a worker thread, whose stack is empty."""
     if _nesting.depth >= MAX_NESTED:
         execution.context = contextvars.copy_context()
-        _go_on_in_worker(execution, finished)()
+        try:
+            _go_on_in_worker(execution, finished)()
+        except BaseException:
+            if execution.detached is not None:
+                execution.detached.finish()
+            raise
         return
     _nesting.depth += 1
     try:

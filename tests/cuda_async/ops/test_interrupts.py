@@ -161,6 +161,7 @@ def test_interrupt_anywhere_stops_nobody_else(make):
                 assert (result == np.arange(8.0)).all(), n
             assert in_time(lambda: device._lock.acquire(timeout=5) and (device._lock.release() or True))
             assert (make()() == np.arange(8.0)).all()  # on this thread, in this context
+            assert in_time(lambda: ca.drain().sync() is None)
         assert interrupted > 80
         del work
         gc.collect()
