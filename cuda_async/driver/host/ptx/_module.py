@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["LoadedModule", "PtxFunction", "PtxModule"]
 
 _MAX_THREADS = 1024
+_MAX_LOCAL_BYTES = 512 << 10
+"""Local memory of a thread, on every compute capability (CUDA C++ Programming Guide, "Technical specifications")."""
 _function_numbers = itertools.count(1)
 
 
@@ -214,15 +217,17 @@ class PtxFunction:
         largest = _MAX_THREADS
         for bound in (limits.get("maxntid"), required):
             if bound:
-                largest = min(largest, int(np.prod(bound)))
+                largest = min(largest, math.prod(bound))
         reachable = reachable_functions(function, self._loaded.addressed_functions)
         layout = SharedLayout(reachable, self._loaded.module.variables.values())
+        local_bytes = sum(v.size_bytes for f in reachable for v in f.variables if v.space == "local")
+        _check_local(function.name, local_bytes)
         return FunctionInfo(
             name=function.name,
             parameters=parameters,
             max_threads_per_block=largest,
             static_shared_bytes=layout.static_bytes,
-            local_bytes=sum(v.size_bytes for f in reachable for v in f.variables if v.space == "local"),
+            local_bytes=local_bytes,
             registers=len(function.registers),
             required_block=_block(required) if required and not self._is_tile_kernel else None,
         )
@@ -240,7 +245,9 @@ class PtxFunction:
             raise CompileError(self._refusal)
         if self._program is None:
             try:
-                self._program = Program(self._loaded, self._function)
+                program = Program(self._loaded, self._function)
+                _check_local(self._function.name, program.local_bytes)
+                self._program = program
             except CompileError as error:
                 self._refusal = str(error)
                 raise
@@ -297,6 +304,13 @@ class PtxFunction:
             raise LaunchError(
                 f"{name}: {len(launch.arguments)} bytes of arguments; the parameters take {wanted}", name
             )
+
+
+def _check_local(name: str, size_bytes: int) -> None:
+    if size_bytes > _MAX_LOCAL_BYTES:
+        raise CompileError(
+            f"kernel {name!r} needs {size_bytes} bytes of local memory for each thread; the limit is {_MAX_LOCAL_BYTES}"
+        )
 
 
 def _kind(parameter: Variable) -> ParameterKind:

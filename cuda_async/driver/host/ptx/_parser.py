@@ -237,7 +237,11 @@ class _ModuleParser(TokenReader):
     def _read_shape(self) -> tuple[int, ...]:
         shape = []
         while self.accept("["):
-            shape.append(0 if self.at("]") else self.expect_int("an extent"))
+            token = self.token
+            extent = 0 if self.at("]") else self.expect_int("an extent")
+            if extent < 0:
+                self.fail(f"an extent of {extent}; an array has 0 elements or more", token)
+            shape.append(extent)
             self.expect("]")
         return tuple(shape)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cuda_async.driver._protocol import ParameterKind
+from cuda_async.driver.host._memory import HostMemory
 from cuda_async.driver.host.ptx import parse_module
 from cuda_async.driver.host.ptx._parser import parse_text
 from cuda_async.driver.host.ptx._syntax import Immediate, RegisterOperand
@@ -91,6 +92,26 @@ def test_alignments_are_powers_of_two(value):
     message = f"an alignment is a power of two, got {value}"
     assert message in refused(entry("ret;", f".param .align {value} .b8 p[24]"))
     assert message in refused(HEADER + f".global .align {value} .b8 x[24];\n.entry k() {{ ret; }}")
+
+
+@pytest.mark.parametrize("space", ["global", "shared", "local"])
+def test_extents_are_not_negative(space):
+    message = "an extent of -5; an array has 0 elements or more"
+    assert message in refused(entry(f".{space} .b8 x[-5]; ret;"))
+
+
+def test_local_memory_of_a_thread_has_a_limit():
+    """Before anything is allocated: a launch would ask for it once for every thread."""
+
+    def load(size):
+        text = HEADER + f".entry k() {{ .local .b8 x[{size}]; ret; }}"
+        return parse_module(text, "k").load(HostMemory(1 << 20)).functions["k"].info
+
+    assert load(512 << 10).local_bytes == 512 << 10
+    with pytest.raises(
+        CompileError, match="'k' needs 524289 bytes of local memory for each thread; the limit is 524288"
+    ):
+        load((512 << 10) + 1)
 
 
 def test_unfinished_function():
