@@ -89,9 +89,12 @@ class BlockTable:
             self._changes += 1
             self._snapshot = None
             self._by_start[block.start] = block
-            insort(
-                self._starts, block.start
-            )  # the only call, and the last: an interrupt leaves nothing half done
+            try:
+                insort(self._starts, block.start)
+            except BaseException:  # an interrupt, in which this is undone
+                del self._by_start[block.start]
+                self._starts = sorted(self._by_start)
+                raise
 
     def remove(self, start: int) -> Block | None:
         """Take out the block that starts at `start`; it is no longer live. None when there is none."""
@@ -99,16 +102,13 @@ class BlockTable:
             block = self._by_start.get(start)
             if block is not None:
                 position = bisect_right(self._starts, start) - 1
-                block.live = False  # no call from here on: an interrupt leaves nothing half done
+                # From here on nothing is called: an interrupt comes before all of it, or after.
+                block.live = False
                 del self._starts[position]
                 del self._by_start[start]
                 self._changes += 1
                 self._snapshot = None
             return block
-
-    def starts_at(self, start: int) -> bool:
-        """Whether a live block starts at `start`."""
-        return start in self._by_start
 
     def candidate(self, address: int) -> Block | None:
         """The block that probably holds `address`: check it. Takes no lock."""

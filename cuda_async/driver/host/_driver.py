@@ -28,7 +28,7 @@ from ._limits import LIMITS, check_launch, device_properties
 from ._memory import HostMemory, pinned_allocate, pinned_release
 from ._modules import Function, Module, load_image
 from ._order import SteppedOrder
-from ._pool import Pool
+from ._pool import FreeTicket, Pool
 from ._seeded import process_engine
 from ._settings import host_check, poison_freed
 from ._stepped import SteppedControls
@@ -69,6 +69,12 @@ class _Event:
 
 _events: weakref.WeakValueDictionary[EventHandle, _Event] = weakref.WeakValueDictionary()
 """Events of all devices: streams may wait for those of another."""
+
+
+def _ask_for_stack(frames: int = 24) -> None:
+    """Raises a `RecursionError` now, where one would come in the midst of a change of the pool's books."""
+    if frames:
+        _ask_for_stack(frames - 1)
 
 
 class HostDriver(SteppedControls):
@@ -313,27 +319,43 @@ class HostDriver(SteppedControls):
     # ---------------------------------------------------------------------------- memory
 
     def memory_alloc_async(self, size_bytes: int, stream: StreamHandle) -> int:
+        _ask_for_stack()
         queue = self._queue(stream, "cuMemAllocAsync")
         if size_bytes <= 0:
             raise driver_error("cuMemAllocAsync", "CUDA_ERROR_INVALID_VALUE", f"{size_bytes} bytes asked for")
         self.engine.look(self.pool)
         with self._order_lock:  # the pool's books and the queue must have one order
             grant = self.pool.allocate(size_bytes, queue)
-            if grant.wait_for is not None:
-                self.engine.enqueue(queue, WaitEntry(grant.wait_for.passed))
-            self.engine.enqueue(queue, AllocateEntry(self.memory, grant.address, size_bytes))
+            try:
+                if grant.wait_for is not None:
+                    self.engine.enqueue(queue, WaitEntry(grant.wait_for.passed))
+                self.engine.enqueue(queue, AllocateEntry(self.memory, grant.address, size_bytes))
+            except KeyboardInterrupt:  # nobody will hear of this address
+                self.memory_free_async(grant.address, stream)
+                raise
         return grant.address
 
     def memory_free_async(self, address: int, stream: StreamHandle) -> None:
+        _ask_for_stack()
         queue = self._queue(stream, "cuMemFreeAsync")
+        passed = EventRecord()
         with self._order_lock:
             try:
-                ticket = self.pool.free(address, queue, EventRecord())
+                ticket = self.pool.free(address, queue, passed)
+                self._enqueue_free(queue, address, ticket)
             except LookupError as error:
                 raise driver_error("cuMemFreeAsync", "CUDA_ERROR_INVALID_VALUE", str(error)) from None
-            freed = self.freed if self.is_stepped else None
-            entry = FreeEntry(self.memory, self.pool, address, ticket, freed, poison=self._poison)
-            self.engine.enqueue(queue, entry)
+            except KeyboardInterrupt:
+                freed = self.pool.ticket_of(passed)
+                if freed is not None and not any(entry.completes is passed for entry in list(queue.entries)):
+                    self._enqueue_free(queue, address, freed)
+                raise
+
+    def _enqueue_free(self, queue: Queue, address: int, ticket: FreeTicket) -> None:
+        freed = self.freed if self.is_stepped else None
+        self.engine.enqueue(
+            queue, FreeEntry(self.memory, self.pool, address, ticket, freed, poison=self._poison)
+        )
 
     def pool_trim(self, keep_bytes: int = 0) -> None:
         self._check()

@@ -24,6 +24,10 @@ then the queue works normally again. Who asks for that record gets the error, ea
 with the queue gets it once, unless somebody had it already. A wait for a failed record hands the failure
 to the waiting queue. A CUDA device does not come back after a fault: `stop` does that here, on request.
 
+Interrupts. Whoever enqueues may be the main thread, which a `KeyboardInterrupt` ends between any two calls, or be
+near the limit of recursion. Then the head of the queue is made ready and gone through again, so what an immediate entry
+does, and `_finish`, may be done twice: the entry leaves the queue last.
+
 Fork. Only the forking thread lives on in the child. The child keeps its queues, empty: what was pending is
 abandoned, its records fail with an error that says so, and the next entry starts a new thread. The locks are
 held over the fork, so what they guard is whole in the child.
@@ -79,6 +83,7 @@ class Engine:
         self._queues: dict[Queue, None] = {}
         self._numbers = itertools.count()
         self._ready: dict[Queue, None] = {}
+        self._unmended: dict[Queue, None] = {}
         self._outbox: list[tuple[Engine, Queue, EventRecord]] = []
         self._due: list[Callable[[], object]] = []
         self._thread: threading.Thread | None = None
@@ -126,6 +131,8 @@ class Engine:
     def enqueue(self, queue: Queue, entry: Entry) -> None:
         """Append `entry`; raises what the queue was told to refuse with."""
         with self._lock:
+            if self._unmended:
+                self._mend()
             if queue.refusal is not None:
                 raise queue.refusal()
             if self.checker is not None:
@@ -141,33 +148,24 @@ class Engine:
                         self._wake()
                 if self._watchers:
                     self._changed.notify_all()
-            except KeyboardInterrupt:
-                self._catch_up(queue, entry)
+            except BaseException:
+                self._unmended[queue] = None  # needs no call: near the limit of recursion there is none
+                self._mend()
                 raise
         if self._outbox:
             self._deliver()
 
-    def _catch_up(self, queue: Queue, entry: Entry) -> None:
-        """Lock held. An interrupt came while `entry` was enqueued: let the queue go on, or all behind it would wait.
-
-        What was begun is begun again, still under the lock; entries that run on the spot bear that.
-        """
-        if entry in queue.entries:
-            if queue.entries[0] is entry and queue not in self._ready:
-                queue.blocked_on = None
-                if self.threaded and entry.immediate and _can_start(entry):
-                    self._run_immediate(queue, entry)
-                else:
+    def _mend(self) -> None:
+        """Lock held. Something was raised within an enqueueing: what stands in that queue is gone through again."""
+        for queue in list(self._unmended):
+            if queue.entries:
+                if queue not in self._ready:
+                    queue.blocked_on = None
                     self._head_changed(queue)
-                    self._wake()
-        elif queue.enqueued > queue.completed:  # it was taken out, so it has run
-            queue.completed = queue.enqueued
-            queue.steps = None
-            record = entry.completes
-            if record is not None and not record.done:
-                self._complete(record, None)
-            self._ready.pop(queue, None)
-        self._changed.notify_all()
+                self._wake()
+            if self._watchers:
+                self._changed.notify_all()
+            self._unmended.pop(queue, None)
 
     def block_picker(self) -> Callable[[int], int] | None:
         """What chooses among the blocks of a launch, where that is not the launch's own affair."""
@@ -194,6 +192,8 @@ class Engine:
                 if self.checker is not None:
                     self.checker.observed(record)
                 return False
+            if self._unmended:
+                self._mend()
             record.callbacks.append(callback)
         return True
 
@@ -228,6 +228,8 @@ class Engine:
                     "work on the host device cannot wait for the host device, which would never get to it; "
                     "enqueue what comes next instead"
                 )
+            if self._unmended:
+                self._mend()
             self._watchers += 1
             try:
                 return self._changed.wait_for(condition, timeout_s)
@@ -318,23 +320,24 @@ class Engine:
         outer = checker.enter(queue, entry) if checker is not None else None
         try:
             entry.start()
+        except RecursionError:  # of whoever enqueues; the engine's thread has a stack of its own
+            raise
         except Exception as problem:
             error = _explained(problem, entry)
-        if checker is not None and outer is not None:
-            checker.leave(outer)
+        finally:
+            if checker is not None and outer is not None:
+                checker.leave(outer)
         self._finish(queue, entry, error)
 
     def _finish(self, queue: Queue, entry: Entry, error: Exception | None) -> None:
         """Lock held. The first entry of the queue is done."""
         if self.checker is not None:
             error = self.checker.finished(queue, entry, error)
-        queue.entries.popleft()
-        queue.completed += 1
         queue.steps = None
         if error is not None and queue.failure is None:
             queue.failure = Failure(error)
         record = entry.completes
-        if record is entry:
+        if record is entry and not record.done:
             failure, queue.failure = queue.failure, None
             if failure is not None:
                 queue.reported = failure
@@ -343,6 +346,7 @@ class Engine:
             self._complete(record, None)
         elif isinstance(entry, WaitEntry) and queue.failure is None:
             queue.failure = entry.record.failure
+        queue.entries.popleft()
         if queue.entries:
             self._head_changed(queue)
         else:
@@ -360,12 +364,14 @@ class Engine:
         if record.callbacks:
             self._due.extend(record.callbacks)
             record.callbacks.clear()
-        waiters, record.waiters = record.waiters, []
-        for engine, queue in waiters:
+        waiters = record.waiters
+        while waiters:
+            engine, queue = waiters[-1]
             if engine is self:
                 self._unblock(queue, record)
             else:
                 self._outbox.append((engine, queue, record))
+            waiters.pop()
 
     def _deliver(self) -> None:
         """Lock not held. Tell other engines of records that are done."""
@@ -380,9 +386,9 @@ class Engine:
     def _unblock(self, queue: Queue, record: EventRecord) -> None:
         """Lock held."""
         if queue.blocked_on is record:
-            queue.blocked_on = None
             self._set_ready(queue)
             self._wake()
+            queue.blocked_on = None
 
     def _head_changed(self, queue: Queue) -> None:
         """Lock held. Decide whether the queue's new first entry can advance."""
@@ -413,8 +419,12 @@ class Engine:
             self._work.notify()
         elif self._thread is None and self.threaded and not self._closed:
             thread = threading.Thread(target=self._run, name="cuda-async-host-engine", daemon=True)
-            thread.start()  # raises once the interpreter is exiting
             self._thread = thread
+            try:
+                thread.start()  # raises once the interpreter is exiting
+            except BaseException:
+                self._thread = None  # if it runs all the same, it sees that it is not the one
+                raise
 
     def _run(self) -> None:
         busy_since = time.perf_counter()
@@ -426,7 +436,7 @@ class Engine:
                         self._work.wait()
                     self._asleep = False
                     busy_since = time.perf_counter()
-                if self._closed:
+                if self._closed or self._thread is not threading.current_thread():
                     return
             try:
                 self.step()
@@ -475,7 +485,6 @@ class Engine:
         """Lock held. A step under way notices that its entry is gone."""
         entries = list(queue.entries)
         queue.entries.clear()
-        queue.completed = queue.enqueued
         queue.blocked_on = queue.failure = queue.reported = None
         self._ready.pop(queue, None)
         if queue.steps is not None and queue is not self._current:

@@ -401,9 +401,7 @@ class HostMemory:
         return self._free.total_bytes
 
     def activate(self, address: int, size_bytes: int) -> None:
-        """Reserved addresses become a live allocation. Fine when they are: an interrupt may have come behind it."""
-        if self._blocks.starts_at(address):
-            return
+        """Reserved addresses become a live allocation."""
         offset = address - self.base
         block = Block(address, self._arena[offset : offset + size_bytes])
         if self.checker is not None:
@@ -421,10 +419,6 @@ class HostMemory:
         if poison:
             block.bytes.fill(0xDD)
 
-    def is_live(self, address: int) -> bool:
-        """Whether a live allocation starts at `address`."""
-        return self._blocks.starts_at(address)
-
     def retire(self) -> None:
         """No work will look for memory of this device any more. What somebody refers to stays."""
         _arenas.discard(self)
@@ -432,6 +426,10 @@ class HostMemory:
     def block_of(self, address: int) -> Block | None:
         """The live memory that `address` lies in, the device's, foreign or pinned."""
         return self._blocks.find(address) or _pinned.find(address)
+
+    def is_live(self, address: int) -> bool:
+        """Whether a live allocation starts at `address`."""
+        return self._blocks.starting_at(address) is not None
 
     def contains(self, address: int) -> bool:
         """Whether `address` is in the arena, live or not."""

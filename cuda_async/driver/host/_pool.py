@@ -56,7 +56,7 @@ class FreeTicket:
 
     def __init__(self, queue: Queue, passed: EventRecord) -> None:
         self.queue = queue
-        self.pieces: dict[tuple[int, int], None] = {}
+        self.pieces: set[tuple[int, int]] = set()
         self.passed = passed
         """Done when the free is executed, for streams that wait for it."""
 
@@ -84,15 +84,23 @@ class _Pending:
 
     def add(self, address: int, size: int, ticket: FreeTicket) -> None:
         self.ticket_at[address] = ticket
-        ticket.pieces[address, size] = None
-        insort(self.by_size, (size, address))  # the last call: an interrupt leaves nothing half done
+        ticket.pieces.add((address, size))
+        insort(self.by_size, (size, address))
+
+    def put_back(self, address: int, size: int, ticket: FreeTicket, rest: int | None = None) -> None:
+        """An interrupt came into taking this range, of which `rest` was to stay: it is there as before."""
+        if rest is not None:
+            self.ticket_at.pop(rest, None)
+            ticket.pieces.discard((rest, address + size - rest))
+        self.ticket_at[address] = ticket
+        ticket.pieces.add((address, size))
+        tickets = {id(t): t for t in self.ticket_at.values()}.values()
+        self.by_size = sorted((size, address) for t in tickets for address, size in t.pieces)
 
     def remove(self, address: int, size: int) -> FreeTicket:
-        position = bisect_left(self.by_size, (size, address))
-        ticket = self.ticket_at[address]  # no call from here on: an interrupt leaves nothing half done
-        del self.by_size[position]
-        del self.ticket_at[address]
-        del ticket.pieces[address, size]
+        del self.by_size[bisect_left(self.by_size, (size, address))]
+        ticket = self.ticket_at.pop(address)
+        ticket.pieces.remove((address, size))
         return ticket
 
 
@@ -157,6 +165,12 @@ class Pool:
             self._pending.setdefault(queue, _Pending()).add(address, size, ticket)
             return ticket
 
+    def ticket_of(self, passed: EventRecord) -> FreeTicket | None:
+        """The free on its way that `passed` was given for."""
+        with self._lock:
+            tickets = [t for pending in self._pending.values() for t in pending.ticket_at.values()]
+        return next((ticket for ticket in tickets if ticket.passed is passed), None)
+
     def _take(self, size: int, queue: Queue) -> Grant | None:
         own = self._pending.get(queue)
         pending = own.smallest(size) if own is not None else None
@@ -188,9 +202,14 @@ class Pool:
     def _take_pending(self, pending: _Pending, found: tuple[int, int], size: int) -> int:
         """Take the first `size` bytes of a pending range; the rest stays with its free."""
         have, address = found
-        ticket = pending.remove(address, have)
-        if have > size:
-            pending.add(address + size, have - size, ticket)
+        ticket = pending.ticket_at[address]
+        try:
+            pending.remove(address, have)
+            if have > size:
+                pending.add(address + size, have - size, ticket)
+        except BaseException:
+            pending.put_back(address, have, ticket, address + size if have > size else None)
+            raise
         return address
 
     # ---------------------------------------------------------------------------- in the order of execution
@@ -202,8 +221,13 @@ class Pool:
             if pending is None:  # all that the stream freed was taken again
                 return
             for address, size in list(ticket.pieces):
-                pending.remove(address, size)
-                self._available.add(address, size)
+                try:
+                    pending.remove(address, size)
+                    self._available.add(address, size)
+                except BaseException:
+                    if not any(start <= address < start + free for start, free in self._available):
+                        pending.put_back(address, size, ticket)
+                    raise
             if not pending.by_size:
                 del self._pending[ticket.queue]
 

@@ -36,7 +36,6 @@ class Queue:
 
     __slots__ = (
         "blocked_on",
-        "completed",
         "enqueued",
         "entries",
         "failure",
@@ -58,7 +57,6 @@ class Queue:
         self.priority = priority
         self.entries: deque[Entry] = deque()
         self.enqueued = 0
-        self.completed = 0
         self.steps: Iterator[None] | None = None
         self.blocked_on: EventRecord | None = None
         self.failure: Failure | None = None
@@ -68,3 +66,7 @@ class Queue:
         self.used_s = 0.0
         self.ready_since = 0.0
         self.track: Track | None = None
+
+    @property
+    def completed(self) -> int:
+        return self.enqueued - len(self.entries)

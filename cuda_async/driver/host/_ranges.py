@@ -2,7 +2,8 @@
 
 Ranges never touch each other: adding one joins it with the free ranges that end where it starts and start
 where it ends. A list sorted by (size, start) answers "the smallest range that is large enough" by
-bisection; two dictionaries find the neighbours. Not locked: the owner holds a lock.
+bisection; two dictionaries find the neighbours. Not locked: the owner holds a lock. An interrupt on the main thread may
+come between any two calls: then `take` has taken nothing, and `add` has added all.
 """
 
 from __future__ import annotations
@@ -46,11 +47,25 @@ class FreeRanges:
     def add(self, start: int, size: int) -> None:
         """Add [start, start + size), which overlaps no free range."""
         end = start + size
-        before = self._start_of_end.get(start, start)
-        after = self._size_at.get(end, 0)
-        self.total_bytes += size
-        old = [(s, n) for s, n in ((before, start - before), (end, after)) if n]
-        self._replace(old, [(before, end + after - before)])
+        before = after = None
+        try:
+            before = self._start_of_end.get(start)
+            after = self._size_at.get(end)
+            if before is not None:
+                self._remove(before, start - before)
+            if after is not None:
+                self._remove(end, after)
+            first = start if before is None else before
+            self._insert(first, end + (after or 0) - first)
+            self.total_bytes += size
+        except BaseException:
+            parts = {**self._size_at, start: size}
+            if before is not None:
+                parts[before] = start - before
+            if after is not None:
+                parts[end] = after
+            self._rebuild(parts, joined=True)
+            raise
 
     def take(self, size: int, alignment: int = 1) -> int | None:
         """Cut `size` bytes from the start of the smallest range that fits; None when nothing does."""
@@ -59,10 +74,18 @@ class FreeRanges:
             have, start = self._by_size[position]
             padding = -start % alignment
             if padding + size <= have:
-                behind = start + padding + size
-                left = [(s, n) for s, n in ((start, padding), (behind, start + have - behind)) if n]
+                rest = start + padding + size
+                try:
+                    self._remove(start, have)
+                    if padding:
+                        self._insert(start, padding)
+                    if padding + size < have:
+                        self._insert(rest, have - padding - size)
+                except BaseException:
+                    self._size_at.pop(rest, None)
+                    self._rebuild({**self._size_at, start: have})
+                    raise
                 self.total_bytes -= size
-                self._replace([(start, have)], left)
                 return start + padding
             position += 1
         return None
@@ -70,29 +93,33 @@ class FreeRanges:
     def take_range(self, start: int, size: int) -> None:
         """Remove exactly the free range [start, start + size)."""
         assert self._size_at[start] == size
-        self._remove(start, size)
+        try:
+            self._remove(start, size)
+        except BaseException:
+            self._rebuild({**self._size_at, start: size})
+            raise
         self.total_bytes -= size
 
-    def _replace(self, old: list[tuple[int, int]], new: list[tuple[int, int]]) -> None:
-        """Put ranges, as (start, size), in the place of others; all of them, should an interrupt come."""
-        try:
-            for start, size in old:
-                self._remove(start, size)
-            for start, size in new:
-                self._insert(start, size)
-        except KeyboardInterrupt:
-            for start, size in old:
-                if self._size_at.get(start) == size:
-                    self._remove(start, size)
-            for start, size in new:
-                if self._size_at.get(start) != size:
-                    self._insert(start, size)
-            raise
+    def _rebuild(self, size_at: dict[int, int], joined: bool = False) -> None:
+        """After an interrupt: these ranges are all there are, `joined` where they may touch or lie in one another."""
+        if joined:
+            ranges, size_at = sorted(size_at.items()), {}
+            last = -1
+            for start, size in ranges:
+                if last in size_at and start <= last + size_at[last]:
+                    size_at[last] = max(size_at[last], start + size - last)
+                else:
+                    size_at[start] = size
+                    last = start
+        self._size_at = size_at
+        self._by_size = sorted((size, start) for start, size in size_at.items())
+        self._start_of_end = {start + size: start for start, size in size_at.items()}
+        self.total_bytes = sum(size_at.values())
 
     def _insert(self, start: int, size: int) -> None:
         self._size_at[start] = size
+        insort(self._by_size, (size, start))
         self._start_of_end[start + size] = start
-        insort(self._by_size, (size, start))  # the last call: an interrupt leaves nothing half done
 
     def _remove(self, start: int, size: int) -> None:
         del self._by_size[bisect_left(self._by_size, (size, start))]

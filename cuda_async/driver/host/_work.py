@@ -217,7 +217,8 @@ class AllocateEntry(Entry):
         self.size_bytes = size_bytes
 
     def start(self) -> None:
-        self.memory.activate(self.address, self.size_bytes)
+        if not self.memory.is_live(self.address):  # an interrupted allocation is done again
+            self.memory.activate(self.address, self.size_bytes)
 
     def abandon(self) -> None:
         self.start()
@@ -226,7 +227,7 @@ class AllocateEntry(Entry):
 class FreeEntry(Entry):
     """Memory exists up to here."""
 
-    __slots__ = ("address", "begun", "freed", "immediate", "memory", "poison", "pool", "ticket")
+    __slots__ = ("address", "freed", "immediate", "memory", "poison", "pool", "ticket")
 
     skippable = False
 
@@ -247,16 +248,14 @@ class FreeEntry(Entry):
         self.freed = freed
         self.poison = poison
         self.immediate = not poison  # filling takes its time
-        self.begun = False
 
     @property
     def completes(self) -> EventRecord:
         return self.ticket.passed
 
     def start(self) -> None:
-        again, self.begun = self.begun, True  # an interrupt came into the middle of it
         try:
-            if not again or self.memory.is_live(self.address):
+            if self.memory.is_live(self.address):  # an interrupted free is done again
                 self.memory.deactivate(self.address, poison=self.poison)
         finally:
             self.pool.passed(self.ticket)

@@ -1,0 +1,192 @@
+"""`KeyboardInterrupt` wherever Python may raise it in the host device's own calls: the device goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import cuda_async as ca
+from cuda_async.driver.host import HostDriver
+from cuda_async.driver.host._pool import Pool
+from cuda_async.driver.host._ranges import FreeRanges
+
+
+class Interrupts:
+    """Raises a `KeyboardInterrupt` at one of the places where signals are looked at: calls and returns of functions."""
+
+    def __init__(self):
+        self.seen = 0
+        self.at = 0
+
+    def __call__(self, frame, event, argument):
+        if event in ("call", "c_return") and frame.f_code.co_name != "_ask_for_stack":
+            self.seen += 1
+            if self.seen == self.at:
+                raise KeyboardInterrupt
+
+    def run(self, program, at=0):
+        self.seen, self.at = 0, at
+        before, unraisable = sys.getprofile(), sys.unraisablehook
+
+        def finalizer_failed(what):
+            if what.exc_type is not KeyboardInterrupt:  # those, Python reports and drops
+                unraisable(what)
+
+        sys.unraisablehook = finalizer_failed
+        sys.setprofile(self)
+        try:
+            program()
+        finally:
+            sys.setprofile(before)
+            sys.unraisablehook = unraisable
+        return self.seen
+
+
+def round_trip(device, streams):
+    uploaded = ca.from_host(np.arange(8.0)).then(ca.copy).to_host()
+    assert uploaded.schedule(streams[0]).sync().tolist() == list(range(8))
+
+
+def frees_and_waits(device, streams):
+    first = ca.ones(1000).schedule(streams[0]).sync()
+    copy = ca.copy(first).start(streams[1])
+    del first
+    several = ca.zip(*[ca.zeros(100 + 300 * i) for i in range(3)]).schedule(streams[0]).sync()
+    del several
+    assert copy.sync().to_host().sync().all()
+
+
+def trimmed(device, streams):
+    device.driver.pool_trim(0)
+    ca.ones(300).schedule(streams[1]).sync()
+
+
+@pytest.mark.parametrize("program", [round_trip, frees_and_waits, trimmed])
+def test_device_goes_on(program):
+    driver = HostDriver(memory_bytes=64 << 20)
+    device = ca.Device._make("host", 0, driver)
+    interrupts = Interrupts()
+    with ca.use_device(device):
+        streams = [ca.SingleStream(device.create_stream()) for _ in range(2)]
+
+        def run():
+            program(device, streams)
+
+        def afterwards():
+            with ca.use_device(device):
+                program(device, streams)
+                device.synchronize()
+                done.set()
+
+        run()
+        places = interrupts.run(run)
+        assert places > 50
+        for at in range(1, places + 1, 1 if places < 600 else 5):
+            try:
+                interrupts.run(run, at)
+            except KeyboardInterrupt:
+                pass
+            except RuntimeError as error:
+                # Condition.wait() of the standard library, between letting go and sleeping.
+                if not isinstance(error.__context__, KeyboardInterrupt):
+                    raise
+            done = threading.Event()
+            thread = threading.Thread(target=afterwards, daemon=True)
+            thread.start()
+            assert done.wait(20), f"the device hangs, or fails, after an interrupt at place {at}"
+            run()
+            thread.join()
+    device.close()
+
+
+def test_device_goes_on_after_recursion_errors():
+    """Wherever in a call the stack ends: the program that comes next has its results, and its own errors only."""
+
+    def at_depth(depth, program):
+        return at_depth(depth - 1, program) if depth else program()
+
+    device = ca.Device._make("host", 0, HostDriver(memory_bytes=64 << 20))
+    with ca.use_device(device):
+        streams = [ca.SingleStream(device.create_stream()) for _ in range(2)]
+
+        def afterwards():
+            with ca.use_device(device):
+                round_trip(device, streams)
+                ca.zeros(100).schedule(streams[1]).sync()
+                done.set()
+
+        here = len(inspect.stack(0))
+        refused = 0
+        for depth in range(sys.getrecursionlimit() - here - 60, sys.getrecursionlimit() - here, 1):
+            try:
+                at_depth(depth, lambda: round_trip(device, streams))
+            except RecursionError:
+                refused += 1
+            done = threading.Event()
+            thread = threading.Thread(target=afterwards, daemon=True)
+            thread.start()
+            assert done.wait(20), f"the device hangs, or fails, after a RecursionError at depth {depth}"
+            thread.join()
+        assert refused > 5
+    device.close()
+
+
+def pieces(ranges):
+    """What is free, after checking that the books agree."""
+    free = dict(ranges)
+    assert sorted((size, start) for start, size in free.items()) == ranges._by_size
+    assert {start + size: start for start, size in free.items()} == ranges._start_of_end
+    assert sum(free.values()) == ranges.total_bytes
+    return free
+
+
+@pytest.mark.parametrize(
+    ("change", "before", "after"),
+    [
+        (lambda r: r.take(100, 256), {10: 1000}, {10: 246, 356: 654}),
+        (lambda r: r.take_range(10, 1000), {10: 1000}, {}),
+        (lambda r: r.add(300, 200), {100: 200, 500: 300}, {100: 700}),
+        (lambda r: r.add(300, 200), {100: 100, 500: 300}, {100: 100, 300: 500}),
+    ],
+)
+def test_free_ranges(change, before, after):
+    def made():
+        ranges = FreeRanges()
+        for start, size in before.items():
+            ranges.add(start, size)
+        return ranges
+
+    interrupts = Interrupts()
+    ranges = made()
+    places = interrupts.run(lambda: change(ranges))
+    assert pieces(ranges) == after
+    for at in range(1, places + 1):
+        ranges = made()
+        with contextlib.suppress(KeyboardInterrupt):
+            interrupts.run(lambda ranges=ranges: change(ranges), at)
+        assert pieces(ranges) in (before, after)
+
+
+def test_pending_ranges_are_as_before_or_taken():
+    driver = HostDriver(stepped=True, memory_bytes=1 << 20)
+    stream = driver.stream_create()
+    interrupts = Interrupts()
+    queue = driver._streams[stream]
+    pool: Pool = driver.pool
+    for at in range(1, 40):
+        address = driver.memory_alloc_async(4096, stream)
+        driver.advance_all()
+        driver.memory_free_async(address, stream)
+        with contextlib.suppress(KeyboardInterrupt):
+            interrupts.run(lambda: driver.memory_alloc_async(512, stream), at)
+        for pending in pool._pending.values():
+            known = {(size, at) for ticket in pending.ticket_at.values() for at, size in ticket.pieces}
+            assert sorted(known) == pending.by_size
+        driver.advance_all()
+        assert not queue.entries
+    driver.close()
