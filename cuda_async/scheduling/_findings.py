@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import sys
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,8 @@ __all__ = ["find_leaks", "print_at_exit"]
 
 
 def find_leaks(device: Device, driver: HostDriver) -> list[str]:
-    """Wait for the device, free what was dropped, and say what of its memory is left."""
+    """Wait for the device, free what was dropped, cycles too, and say what of its memory is left."""
+    gc.collect()
     with contextlib.suppress(Exception):  # errors of work that nobody awaited
         device.synchronize()
     device.collect(everything=True)

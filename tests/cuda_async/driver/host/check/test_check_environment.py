@@ -21,10 +21,21 @@ kept = ca.ones(16).sync()
 """
 
 
-def run(mode: str) -> tuple[int, str]:
+CYCLE = """
+import gc
+import cuda_async as ca
+
+gc.disable()
+cycle = [ca.ones(16).sync()]
+cycle.append(cycle)
+del cycle
+"""
+
+
+def run(mode: str, program: str = PROGRAM) -> tuple[int, str]:
     environment = {**os.environ, "CUDA_ASYNC_DRIVER": "host", "CUDA_ASYNC_HOST_CHECK": mode}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", program],
         env=environment,
         capture_output=True,
         text=True,
@@ -40,6 +51,10 @@ def test_collected_findings_and_leaks_are_printed_at_the_end():
     assert "CUDA_ASYNC_HOST_CHECK found:" in printed
     assert printed.count("never written:") == 1
     assert printed.count("leak: 64 bytes") == printed.count("leak:") == 1
+
+
+def test_what_was_dropped_in_a_cycle_is_no_leak():
+    assert run("1", CYCLE) == (0, "")
 
 
 def test_findings_are_raised():
