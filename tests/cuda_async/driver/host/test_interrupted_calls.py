@@ -14,6 +14,7 @@ import cuda_async as ca
 from cuda_async.driver.host import HostDriver
 from cuda_async.driver.host._pool import Pool
 from cuda_async.driver.host._ranges import FreeRanges
+from cuda_async.driver.host._settings import host_check
 
 
 class Interrupts:
@@ -66,6 +67,12 @@ def trimmed(device, streams):
     ca.ones(300).schedule(streams[1]).sync()
 
 
+unchecked = pytest.mark.skipif(
+    bool(host_check()), reason="an interrupt within the checking mode's own calls leaves its books wrong"
+)
+
+
+@unchecked
 @pytest.mark.parametrize("program", [round_trip, frees_and_waits, trimmed])
 def test_device_goes_on(program):
     driver = HostDriver(memory_bytes=64 << 20)
