@@ -83,9 +83,13 @@ class _Pending:
         return self.by_size[position] if position < len(self.by_size) else None
 
     def add(self, address: int, size: int, ticket: FreeTicket) -> None:
-        self.ticket_at[address] = ticket
-        ticket.pieces.add((address, size))
-        insort(self.by_size, (size, address))
+        try:
+            self.ticket_at[address] = ticket
+            ticket.pieces.add((address, size))
+            insort(self.by_size, (size, address))
+        except BaseException:  # an interrupt, behind which it is there
+            self.put_back(address, size, ticket)
+            raise
 
     def put_back(self, address: int, size: int, ticket: FreeTicket, rest: int | None = None) -> None:
         """An interrupt came into taking this range, of which `rest` was to stay: it is there as before."""

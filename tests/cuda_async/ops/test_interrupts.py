@@ -139,7 +139,7 @@ unchecked = pytest.mark.skipif(
 
 
 @unchecked
-@pytest.mark.slow  # one run of some twenty failed, for a reason not known yet
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [shared_upload, called_graph, cached_graph])
 def test_interrupt_anywhere_stops_nobody_else(make):
     """Who else uses what was interrupted gets its value or is told; the thread and the device work on."""
