@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import cuda_async as ca
 
@@ -92,10 +92,11 @@ def matmul(
             plan = product_plan(a, m, n, k, tf32=tf32, forms=ALL_FORMS)
         if plan.num_worker_warps is None and plan.form == "persistent" and activation in _SLOW:
             plan = plan._replace(num_worker_warps=EIGHT_WARPS)
+        product = _Product(a, b, bias, residual, activation, tf32)
         if parts > 1:
-            return _in_parts(plan, parts, place, a, b, bias, residual, activation, tf32)
+            return _in_parts(plan, parts, place, product)
         if plan.form == "pair":
-            return _by_pairs(plan, place, a, b, bias, residual, activation, tf32)
+            return _by_pairs(plan, place, product)
         if plan.form == "stationary":
             tile = (plan.rows, plan.columns, plan.depth)
             grid = (plan.sharing(m, n, multiprocessors(a)), -(-n // plan.columns))
@@ -119,6 +120,17 @@ def matmul(
     return with_tensors(launch, a, b, bias, residual, optional=2)
 
 
+class _Product(NamedTuple):
+    """activation(a @ b + bias) + residual; shapes as for `matmul`."""
+
+    a: Tensor
+    b: Tensor
+    bias: Tensor | None
+    residual: Tensor | None
+    activation: str
+    tf32: bool
+
+
 def _hinted(kernel: Kernel, plan: ProductPlan) -> Kernel:
     return tuned(
         kernel,
@@ -132,14 +144,10 @@ def _in_parts(
     plan: ProductPlan,
     parts: int,
     place: Tensor | DeviceOp[Tensor],
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    activation: str,
-    tf32: bool,
+    product: _Product,
 ) -> DeviceOp[Tensor]:
     """The common axis in parts, which are added then."""
+    a, b, bias, residual, activation, tf32 = product
     shape = (parts, a.shape[0], b.shape[1])
     shares = ca.empty(shape, "float32").partition((1, plan.rows, plan.columns))
     made = _hinted(raw.matmul_split_k, plan)(shares, a, b, plan.depth, tf32)
@@ -151,14 +159,10 @@ def _in_parts(
 def _by_pairs(
     plan: ProductPlan,
     place: Tensor | DeviceOp[Tensor],
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    activation: str,
-    tf32: bool,
+    product: _Product,
 ) -> DeviceOp[Tensor]:
     """The first two thirds of the columns by a block's first tile, the others by its second."""
+    a, b, bias, residual, activation, tf32 = product
     cut = b.shape[1] // plan.width * plan.columns
     first, second = slice(cut), slice(cut, None)
     kernel = _hinted(raw.matmul_pair, plan)
