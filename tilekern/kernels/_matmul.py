@@ -102,9 +102,8 @@ def matmul(
             grid = (plan.sharing(m, n, multiprocessors(a)), -(-n // plan.columns))
             kernel = _hinted(raw.matmul_stationary, plan)
             steps = -(-k // plan.depth)
-            return (
-                kernel(mutable(place), a, b, bias, residual, tile, steps, activation, tf32).grid(grid).first()
-            )
+            more = (tile, steps, activation, tf32, plan.latency)
+            return kernel(mutable(place), a, b, bias, residual, *more).grid(grid).first()
         tiles = place.partition((plan.rows, plan.columns))
         rest = (a, b, bias, residual, plan.depth, activation, tf32)
         if plan.form == "persistent":
@@ -115,7 +114,7 @@ def matmul(
                 else tiles.map((8, 8), blocks)
             )
             return _hinted(raw.matmul_persistent, plan)(walk, *rest).first().unpartition()
-        return _hinted(raw.matmul_epilogue, plan)(tiles, *rest).first().unpartition()
+        return _hinted(raw.matmul_epilogue, plan)(tiles, *rest, plan.latency).first().unpartition()
 
     return with_tensors(launch, a, b, bias, residual, optional=2)
 

@@ -47,7 +47,7 @@ ALL_FORMS: tuple[Form, ...] = ("blocks", "persistent", "pair", "stationary")
 class ProductPlan(NamedTuple):
     """Tile of a matrix product, and its hints. A pair's second tile has half the columns of the first.
 
-    `latency` is the hint of a pair's loads.
+    `latency` is the hint of the loads within the loop: how many steps ahead they begin.
     """
 
     rows: int
@@ -107,12 +107,15 @@ _HOPPER = (
     _Choice(ProductPlan(64, 128, 64), 2.35, 450, 2),
     _Choice(ProductPlan(64, 64, 64), 2.1, 1090, 3),
 )
+_FEW_TILES = (  # where each has a multiprocessor, and its shared memory, for itself
+    _Choice(ProductPlan(64, 64, 128, latency=4), 2.77, 1534, 1),
+)
 _WHOLE_WIDTHS = (  # where the widths go into the result's without a rest
     _Choice(ProductPlan(128, 128, 64, form="pair"), 2.8, 300, 1),
     _Choice(ProductPlan(64, 128, 64, form="pair", latency=5), 2.5, 440, 1),
 )
 _SHORT_AXES = (  # where shared memory holds `columns` of the second factor, beside tiles of the first
-    _Choice(ProductPlan(64, 128, 128, None, EIGHT_WARPS, form="stationary"), 2.64, 720, 1 << 30),
+    _Choice(ProductPlan(64, 128, 128, None, EIGHT_WARPS, form="stationary", latency=5), 2.9, 720, 1 << 30),
     _Choice(ProductPlan(64, 64, 128, form="stationary"), 2.36, 1110, 1 << 30),
 )
 _KEPT_ELEMENTS = 48 << 10
@@ -167,6 +170,7 @@ def _product_plan(
         if "persistent" in forms:
             choices = [
                 *_HOPPER,
+                *(c for c in _FEW_TILES if forms == ALL_FORMS and c.plan.tiles(m, n) <= enough),
                 *(c for c in _WHOLE_WIDTHS if c.plan.form in forms and n % c.plan.width == 0),
                 *(c for c in _SHORT_AXES if c.plan.form in forms and k * c.plan.columns <= _KEPT_ELEMENTS),
             ]

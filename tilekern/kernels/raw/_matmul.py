@@ -69,14 +69,15 @@ def matmul_epilogue(
     block_k: tk.Constant[int],
     activation: tk.Constant[str] = "none",
     tf32: tk.Constant[bool] = False,
+    latency: tk.Constant[int | None] = None,
 ) -> None:
     """c = activation(a @ b + bias) + residual."""
     rows, columns = c.shape
     i, j = c.index
     acc = tk.zeros(c.shape, tk.float32)
     for k in range(tk.num_tiles(a, 1, (rows, block_k))):
-        left = tk.load(a, (i, k), (rows, block_k))
-        right = tk.load(b, (k, j), (block_k, columns))
+        left = tk.load(a, (i, k), (rows, block_k), latency=latency)
+        right = tk.load(b, (k, j), (block_k, columns), latency=latency)
         acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
     c.store(finished(acc, i, j, bias, residual, activation).astype(c.dtype))
 
@@ -154,6 +155,7 @@ def matmul_stationary(
     steps: tk.Constant[int],
     activation: tk.Constant[str] = "none",
     tf32: tk.Constant[bool] = False,
+    latency: tk.Constant[int | None] = None,
 ) -> None:
     """As `matmul_epilogue`, with the columns of b kept in shared memory while a block goes down the rows of a.
 
@@ -166,7 +168,8 @@ def matmul_stationary(
     for i in range(tk.bid(0), tk.num_tiles(a, 0, (rows, depth)), tk.num_blocks(0)):
         acc = tk.zeros((rows, columns), tk.float32)
         for k in tk.static_iter(range(steps)):
-            acc = tk.mma(factor(tk.load(a, (i, k), (rows, depth)), tf32), kept[k], acc)
+            left = tk.load(a, (i, k), (rows, depth), latency=latency)
+            acc = tk.mma(factor(left, tf32), kept[k], acc)
         tk.store(c, (i, j), finished(acc, i, j, bias, residual, activation).astype(c.dtype))
 
 
