@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cuda_async as ca
 
@@ -36,6 +36,12 @@ __all__ = ["batched_matmul", "linear", "matmul", "matvec"]
 
 FEW_ROWS = 4
 """Up to so many rows a product is done without tensor cores, where they do not take the type; one row always."""
+
+GROUP = (8, 8)
+"""Tiles that blocks which walk them take one group after the other, for their factors to stay in the L2 cache."""
+
+SUM_TILE = (8, 64)
+"""What a block adds up of a product in parts: there are few tiles of the product's own."""
 
 _SLOW = ("gelu", "gelu_tanh")
 """Activations that a tile is done sooner with by more warps."""
@@ -107,12 +113,7 @@ def matmul(
         tiles = place.partition((plan.rows, plan.columns))
         rest = (a, b, bias, residual, plan.depth, activation, tf32)
         if plan.form == "persistent":
-            blocks = min(max(1, plan.tiles(m, n)), multiprocessors(a) // plan.ctas or 1)
-            walk: object = (
-                tiles.map(lambda p: p.map((8, 8), blocks))
-                if isinstance(tiles, ca.DeviceOp)
-                else tiles.map((8, 8), blocks)
-            )
+            walk = _walked(tiles, GROUP, plan, plan.tiles(m, n), multiprocessors(a))
             return _hinted(raw.matmul_persistent, plan)(walk, *rest).first().unpartition()
         return _hinted(raw.matmul_epilogue, plan)(tiles, *rest, plan.latency).first().unpartition()
 
@@ -139,6 +140,14 @@ def _hinted(kernel: Kernel, plan: ProductPlan) -> Kernel:
     )
 
 
+def _walked(tiles: Any, group: tuple[int, ...], plan: ProductPlan, count: int, enough: int) -> Any:
+    """The `count` tiles, or the operation that gives them, for a block of each multiprocessor to walk in groups."""
+    blocks = min(max(1, count), enough // plan.ctas or 1)
+    if isinstance(tiles, ca.DeviceOp):
+        return tiles.map(lambda tiles: tiles.map(group, blocks))
+    return tiles.map(group, blocks)
+
+
 def _in_parts(
     plan: ProductPlan,
     parts: int,
@@ -150,7 +159,7 @@ def _in_parts(
     shape = (parts, a.shape[0], b.shape[1])
     shares = ca.empty(shape, "float32").partition((1, plan.rows, plan.columns))
     made = _hinted(raw.matmul_split_k, plan)(shares, a, b, plan.depth, tf32)
-    tiles = place.partition((plan.rows, plan.columns))
+    tiles = place.partition(tuple(map(min, SUM_TILE, (plan.rows, plan.columns))))
     summed = made.first().unpartition()
     return following(raw.sum_splits)(tiles, summed, bias, residual, activation).first().unpartition()
 
@@ -280,10 +289,13 @@ def batched_matmul(
         if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
             raise shape_error("batched_matmul", a=a, b=b)
         (count, m, k), n = a.shape, b.shape[2]
-        plan = product_plan(a, m * count, n, k, tf32=tf32, forms=("blocks",))
-        rows = min(plan.rows, max(16, power_of_two(m)))
-        place = output("batched_matmul", out, (count, m, n), a.dtype).partition((1, rows, plan.columns))
-        kernel = tuned(raw.batched_matmul, num_ctas=plan.num_ctas, num_worker_warps=plan.num_worker_warps)
-        return kernel(place, a, b, plan.depth, tf32).first().unpartition()
+        plan = product_plan(a, m, n, k, tf32=tf32, count=count)
+        place = output("batched_matmul", out, (count, m, n), a.dtype)
+        tiles = place.partition((1, plan.rows, plan.columns))
+        rest = (a, b, plan.depth, tf32)
+        if plan.form == "persistent":
+            walk = _walked(tiles, (1, *GROUP), plan, count * plan.tiles(m, n), multiprocessors(a))
+            return _hinted(raw.batched_matmul_persistent, plan)(walk, *rest).first().unpartition()
+        return _hinted(raw.batched_matmul, plan)(tiles, *rest).first().unpartition()
 
     return with_tensors(launch, a, b)

@@ -140,17 +140,20 @@ def multiprocessors(tensor: Tensor) -> int:
 
 
 def product_plan(
-    like: Tensor, m: int, n: int, k: int, *, tf32: bool = False, forms: tuple[Form, ...] = TILED
+    like: Tensor,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    tf32: bool = False,
+    forms: tuple[Form, ...] = TILED,
+    count: int = 1,
 ) -> ProductPlan:
-    """For (m, k) @ (k, n) of the type and on the device of `like`, in one of `forms`.
-
-    Where blocks may not walk tiles, the largest tile of which there are enough is taken, as the estimates are of those
-    that do: for 64 products of 512^3 on an H200, (256, 256) takes 59 us, (128, 128) 68, and (64, 128) 83.
-    """
+    """For `count` products (m, k) @ (k, n) of the type and on the device of `like`, in one of `forms`."""
     device = like.device
     generation, _ = device.compute_capability
     is_float32 = like.dtype.itemsize == 4
-    return _product_plan(is_float32, tf32, generation, device.limits.multiprocessors, m, n, k, forms)
+    return _product_plan(is_float32, tf32, generation, device.limits.multiprocessors, m, n, k, forms, count)
 
 
 @lru_cache(maxsize=1024)
@@ -163,26 +166,26 @@ def _product_plan(
     n: int,
     k: int,
     forms: tuple[Form, ...] = TILED,
+    count: int = 1,
 ) -> ProductPlan:
+    def tiles(plan: ProductPlan) -> int:
+        return count * plan.tiles(m, n)
+
     if not is_float32 and m <= 16:
-        plan = next((plan for plan in _FEW_ROWS if plan.tiles(m, n) >= 2 * enough), _FEW_ROWS[-1])
+        plan = next((plan for plan in _FEW_ROWS if tiles(plan) >= 2 * enough), _FEW_ROWS[-1])
     elif not is_float32 and generation in HOPPER:
-        if "persistent" in forms:
-            choices = [
-                *_HOPPER,
-                *(c for c in _FEW_TILES if forms == ALL_FORMS and c.plan.tiles(m, n) <= enough),
-                *(c for c in _WHOLE_WIDTHS if c.plan.form in forms and n % c.plan.width == 0),
-                *(c for c in _SHORT_AXES if c.plan.form in forms and k * c.plan.columns <= _KEPT_ELEMENTS),
-            ]
-            plan = min(choices, key=lambda choice: _estimate(choice, enough, m, n, k)).plan
-        else:
-            plans = tuple(choice.plan for choice in _HOPPER)
-            plan = next((plan for plan in plans if plan.tiles(m, n) * plan.ctas >= enough), plans[-1])
-        if plan.form in ("blocks", "pair") and plan.tiles(m, n) > enough:
-            plan = plan._replace(occupancy=min(3, -(-plan.tiles(m, n) // enough)))
+        choices = [
+            *_HOPPER,
+            *(c for c in _FEW_TILES if forms == ALL_FORMS and tiles(c.plan) <= enough),
+            *(c for c in _WHOLE_WIDTHS if c.plan.form in forms and n % c.plan.width == 0),
+            *(c for c in _SHORT_AXES if c.plan.form in forms and k * c.plan.columns <= _KEPT_ELEMENTS),
+        ]
+        plan = min(choices, key=lambda choice: _estimate(choice, enough, m, n, k, count)).plan
+        if plan.form in ("blocks", "pair") and tiles(plan) > enough:
+            plan = plan._replace(occupancy=min(3, -(-tiles(plan) // enough)))
     else:
         plans = (_TFLOAT32 if tf32 else _FLOAT32) if is_float32 else _SMALL_SHARED_MEMORY
-        plan = next((plan for plan in plans if plan.tiles(m, n) >= enough), plans[-1])
+        plan = next((plan for plan in plans if tiles(plan) >= enough), plans[-1])
     # no side much larger than what there is; 16 is what tensor cores take
     return plan._replace(
         rows=min(plan.rows, max(16, power_of_two(m))),
@@ -191,10 +194,10 @@ def _product_plan(
     )
 
 
-def _estimate(choice: _Choice, enough: int, m: int, n: int, k: int) -> float:
-    """What a product takes, in millionths of a microsecond: rounds of tiles over all multiprocessors."""
+def _estimate(choice: _Choice, enough: int, m: int, n: int, k: int, count: int) -> float:
+    """What the products take, in millionths of a microsecond: rounds of tiles over all multiprocessors."""
     plan, rate, ends, overlap = choice
-    rounds = -(-plan.tiles(m, n) * plan.ctas // enough)
+    rounds = -(-count * plan.tiles(m, n) * plan.ctas // enough)
     if plan.form == "stationary":
         strips, down = -(-n // plan.columns), -(-m // plan.rows)
         rounds = -(-strips // enough) * -(-down // plan.sharing(m, n, enough))

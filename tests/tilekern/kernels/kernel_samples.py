@@ -111,6 +111,13 @@ def samples(d: Any) -> dict[str, tuple[tk.Kernel, tuple[Any, ...]]]:
             raw.batched_matmul,
             (M((3, 64, 96), d).partition((1, 64, 64)), M((3, 64, 80), d), M((3, 80, 96), d), 32),
         ),
+        "batched_matmul_persistent": (
+            raw.batched_matmul_persistent,
+            (
+                M((3, 512, 768), d).partition((1, *tile)).map((1, 8, 8), 4),
+                *(M((3, 512, 256), d), M((3, 256, 768), d), 32),
+            ),
+        ),
         "matvec": (
             raw.matvec,
             (

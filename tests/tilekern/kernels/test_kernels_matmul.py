@@ -140,6 +140,15 @@ def test_batched_matmul(values):
     values.close(k.batched_matmul(a, b.permute(0, 2, 1)), a64 @ b64.transpose(0, 2, 1), scale=60)
 
 
+@pytest.mark.parametrize(("count", "m", "n", "depth"), [(5, 260, 140, 70), (70, 130, 200, 33), (3, 4, 5, 0)])
+def test_batched_products_of_many_tiles(values, count, m, n, depth):
+    a, a64 = values(count, m, depth)
+    b, b64 = values(count, depth, n)
+    values.close(k.batched_matmul(a, b), a64 @ b64, scale=60)
+    place = ca.empty((count, m, n), values.dtype).sync()
+    values.close(k.batched_matmul(a, b, out=place), a64 @ b64, scale=60)
+
+
 def test_wrong_products_are_refused(host):
     a, b = ca.ones((3, 4)).sync(), ca.ones((5, 3)).sync()
     with pytest.raises(ValueError, match=r"matmul: these shapes do not go together: a \(3, 4\), b \(5, 3\)"):

@@ -12,6 +12,7 @@ from ._long_rows import long_layer_norm, long_rms_norm, long_softmax, softmax_of
 from ._loss import cross_entropy, reduce_losses
 from ._matmul import (
     batched_matmul,
+    batched_matmul_persistent,
     matmul,
     matmul_epilogue,
     matmul_pair,
@@ -37,6 +38,7 @@ __all__ = [
     "attention",
     "attention_decode",
     "batched_matmul",
+    "batched_matmul_persistent",
     "combine_shares",
     "cross_entropy",
     "dropout",

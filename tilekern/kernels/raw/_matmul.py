@@ -14,6 +14,7 @@ from ._activations import activated
 
 __all__ = [
     "batched_matmul",
+    "batched_matmul_persistent",
     "matmul",
     "matmul_epilogue",
     "matmul_pair",
@@ -228,6 +229,26 @@ def batched_matmul(
         right = tk.load(b, (n, k, j), (1, block_k, columns)).reshape((block_k, columns))
         acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
     c.store(acc.astype(c.dtype).reshape((1, rows, columns)))
+
+
+@tk.kernel
+def batched_matmul_persistent(
+    c: tk.Tiles3D,
+    a: tk.Tensor3D,
+    b: tk.Tensor3D,
+    block_k: tk.Constant[int],
+    tf32: tk.Constant[bool] = False,
+) -> None:
+    """As `batched_matmul`, by a fixed number of blocks that walk the tiles of c."""
+    _, rows, columns = c.shape
+    for index in c.iter_indices():
+        n, i, j = index.components()
+        acc = tk.zeros((rows, columns), tk.float32)
+        for k in range(tk.num_tiles(a, 2, (1, rows, block_k))):
+            left = tk.load(a, (n, i, k), (1, rows, block_k)).reshape((rows, block_k))
+            right = tk.load(b, (n, k, j), (1, block_k, columns)).reshape((block_k, columns))
+            acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
+        c.store(acc.astype(c.dtype).reshape((1, rows, columns)), index)
 
 
 @tk.kernel(fuse_multiply_add=True)
