@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = ["attention", "attention_decode", "rotary", "rotary_tables", "update_cache"]
 
+LEAST_SCALE = 1e-30
+"""From here on scores may be scaled after the largest is found."""
+
 DECODE_KEYS = 64
 """Keys of a tile where there is one query."""
 
@@ -81,7 +84,7 @@ def attention(
             raise ValueError(
                 f"attention: {queries} queries and {k.shape[2]} keys; causal attention needs as many keys"
             )
-        plan = attention_plan(q, batch * heads, queries, k.shape[2], size, tf32=tf32)
+        plan = attention_plan(q, queries, k.shape[2], size, tf32=tf32)
         kernel = tuned(raw.attention, occupancy=plan.occupancy, num_worker_warps=plan.num_worker_warps)
         place = mutable(output("attention", out, q.shape, q.dtype))
         factor = _factor("attention", scale, size)
@@ -99,6 +102,8 @@ def attention(
             group,
             tile,
             tf32,
+            not factor >= LEAST_SCALE,
+            plan.latency,
         )
         return op.grid((-(-queries // plan.queries), heads, batch)).first()
 

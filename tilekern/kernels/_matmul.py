@@ -97,7 +97,7 @@ def matmul(
         elif parts == 1 and splits is None and m and n and k:
             plan = product_plan(a, m, n, k, tf32=tf32, forms=ALL_FORMS)
         if plan.num_worker_warps is None and plan.form == "persistent" and activation in _SLOW:
-            plan = plan._replace(num_worker_warps=EIGHT_WARPS)
+            plan = plan._replace(num_worker_warps=EIGHT_WARPS, occupancy=None, latency=None)
         product = _Product(a, b, bias, residual, activation, tf32)
         if parts > 1:
             return _in_parts(plan, parts, place, product)
@@ -114,7 +114,7 @@ def matmul(
         rest = (a, b, bias, residual, plan.depth, activation, tf32)
         if plan.form == "persistent":
             walk = _walked(tiles, GROUP, plan, plan.tiles(m, n), multiprocessors(a))
-            return _hinted(raw.matmul_persistent, plan)(walk, *rest).first().unpartition()
+            return _hinted(raw.matmul_persistent, plan)(walk, *rest, plan.latency).first().unpartition()
         return _hinted(raw.matmul_epilogue, plan)(tiles, *rest, plan.latency).first().unpartition()
 
     return with_tensors(launch, a, b, bias, residual, optional=2)
@@ -141,8 +141,8 @@ def _hinted(kernel: Kernel, plan: ProductPlan) -> Kernel:
 
 
 def _walked(tiles: Any, group: tuple[int, ...], plan: ProductPlan, count: int, enough: int) -> Any:
-    """The `count` tiles, or the operation that gives them, for a block of each multiprocessor to walk in groups."""
-    blocks = min(max(1, count), enough // plan.ctas or 1)
+    """The `count` tiles, or the operation that gives them, for as many blocks to walk as the device runs at once."""
+    blocks = min(max(1, count), enough * (plan.occupancy or 1) // plan.ctas or 1)
     if isinstance(tiles, ca.DeviceOp):
         return tiles.map(lambda tiles: tiles.map(group, blocks))
     return tiles.map(group, blocks)
@@ -295,7 +295,9 @@ def batched_matmul(
         rest = (a, b, plan.depth, tf32)
         if plan.form == "persistent":
             walk = _walked(tiles, (1, *GROUP), plan, count * plan.tiles(m, n), multiprocessors(a))
-            return _hinted(raw.batched_matmul_persistent, plan)(walk, *rest).first().unpartition()
+            return (
+                _hinted(raw.batched_matmul_persistent, plan)(walk, *rest, plan.latency).first().unpartition()
+            )
         return _hinted(raw.batched_matmul, plan)(tiles, *rest).first().unpartition()
 
     return with_tensors(launch, a, b)

@@ -7,9 +7,10 @@ two models (512 and 4096 rows, common axes of 384 to 1536) and of 4096^3 and 819
 of 128 by 128 and more beat a block for each, and smaller tiles want as many blocks at once as they have left over.
 Two tiles that make three times a power of two of columns save a round where the result has such a width, and with a
 short common axis it pays to keep the columns of the second factor in shared memory.
-Attention over 4096 keys of 128 ran fastest with (128, 128), one block per multiprocessor and eight warps. The others
-are those that `kernel.resources(...)` shows to keep all in registers on their architecture; `tk.tune` finds better
-ones for a size that matters.
+Attention ran fastest with (64, 128) and two blocks per multiprocessor: over 512 keys, over 4096 of 64 in
+1.44 ms against 1.65 for (128, 128) with eight warps, over 4096 of 128 in 2.13 against 2.18. The others are those that
+`kernel.resources(...)` shows to keep all in registers on their architecture; `tk.tune` finds better ones for a size
+that matters.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class AttentionPlan(NamedTuple):
     keys: int
     occupancy: int | None = None
     num_worker_warps: int | None = None
+    latency: int | None = None
 
 
 class _Choice(NamedTuple):
@@ -103,7 +105,7 @@ class _Choice(NamedTuple):
 _HOPPER = (
     _Choice(ProductPlan(256, 256, 64, PAIRS, EIGHT_WARPS, form="persistent"), 3.2, 640, 3),
     _Choice(ProductPlan(128, 256, 64, None, EIGHT_WARPS, form="persistent"), 3.1, 640, 3),
-    _Choice(ProductPlan(128, 128, 64, form="persistent"), 2.94, 441, 4),
+    _Choice(ProductPlan(128, 128, 64, occupancy=2, form="persistent", latency=2), 2.94, 441, 4),
     _Choice(ProductPlan(64, 128, 64), 2.35, 450, 2),
     _Choice(ProductPlan(64, 64, 64), 2.1, 1090, 3),
 )
@@ -226,23 +228,17 @@ def matvec_tile(m: int, n: int, k: int, enough: int) -> tuple[int, int]:
     return min(columns, power_of_two(n)), min(depth, power_of_two(k))
 
 
-def attention_plan(
-    like: Tensor, heads: int, queries: int, keys: int, size: int, *, tf32: bool = False
-) -> AttentionPlan:
-    """For that many heads (of all sequences), queries and keys of `size` elements, of the type and device of `like`."""
-    device = like.device
-    generation, _ = device.compute_capability
-    enough = device.limits.multiprocessors
-    return _attention_plan(like.dtype.itemsize == 4, tf32, generation, enough, heads, queries, keys, size)
+def attention_plan(like: Tensor, queries: int, keys: int, size: int, *, tf32: bool = False) -> AttentionPlan:
+    """For that many queries and keys of `size` elements, of the type and device of `like`."""
+    generation, _ = like.device.compute_capability
+    return _attention_plan(like.dtype.itemsize == 4, tf32, generation, queries, keys, size)
 
 
 @lru_cache(maxsize=1024)
 def _attention_plan(
-    is_float32: bool, tf32: bool, generation: int, enough: int, heads: int, queries: int, keys: int, size: int
+    is_float32: bool, tf32: bool, generation: int, queries: int, keys: int, size: int
 ) -> AttentionPlan:
     is_wide = size > 64
-    # a tile of 128 queries pays if it goes over many keys and there are blocks for all multiprocessors
-    is_large = keys > 256 and heads * -(-queries // 128) >= enough
     if is_float32 and not tf32:
         side = 32 if size <= 32 else 16
         plan = AttentionPlan(side, side, None, 8)
@@ -250,12 +246,10 @@ def _attention_plan(
         side = 64 if not is_wide or generation in HOPPER else 32
         plan = AttentionPlan(side, side, None, 8) if is_wide else AttentionPlan(side, side, 2)
     elif generation in HOPPER:
-        if is_large:
-            plan = AttentionPlan(128, 128, 1, 8)
-        elif is_wide or size <= 32 or keys <= 128:
-            plan = AttentionPlan(64, 64, 2 if is_wide else 4)
+        if 32 < size <= 128 < keys:
+            plan = AttentionPlan(64, 128, 2, latency=3)
         else:
-            plan = AttentionPlan(64, 128, 2)
+            plan = AttentionPlan(64, 64, 2 if is_wide else 4)
     elif generation == 12:
         plan = AttentionPlan(64, 64, 2) if is_wide else AttentionPlan(128, 128, 1, 8)
     else:

@@ -92,8 +92,12 @@ def test_planned_products_stay_in_registers(size, kind, target, disassemble):
     plan = _plans._product_plan(kind != "bf16", kind == "tf32", GENERATION[target], 132, size, size, size)
     matrix = tk.meta((size, size), DTYPES["bf16" if kind == "bf16" else "f32"])
     args = (matrix.partition((plan.rows, plan.columns)), matrix, matrix, None, None, plan.depth, "none")
-    hints = {"num_ctas": plan.num_ctas, "num_worker_warps": plan.num_worker_warps}
-    assert spilled(raw.matmul_epilogue, (*args, kind == "tf32"), target, **hints) == 0
+    hints = {
+        "num_ctas": plan.num_ctas,
+        "num_worker_warps": plan.num_worker_warps,
+        "occupancy": plan.occupancy,
+    }
+    assert spilled(raw.matmul_epilogue, (*args, kind == "tf32", plan.latency), target, **hints) == 0
 
 
 @pytest.mark.slow
@@ -105,11 +109,9 @@ def test_planned_products_stay_in_registers(size, kind, target, disassemble):
 )
 def test_planned_attention_stays_in_registers(head, tokens, kind, target, disassemble):
     """But for a few: smaller tiles would load more. Heads of 128 in float32 do not fit; they want tf32."""
-    plan = _plans._attention_plan(
-        kind != "bf16", kind == "tf32", GENERATION[target], 132, 64, tokens, tokens, head
-    )
+    plan = _plans._attention_plan(kind != "bf16", kind == "tf32", GENERATION[target], tokens, tokens, head)
     x = tk.meta((2, 32, tokens, head), DTYPES["bf16" if kind == "bf16" else "f32"])
     tile = (plan.queries, plan.keys, head)
-    args = (x.mut(), x, x, x, None, 0.1, None, True, 1, tile, kind == "tf32")
+    args = (x.mut(), x, x, x, None, 0.1, None, True, 1, tile, kind == "tf32", False, plan.latency)
     hints = {"occupancy": plan.occupancy, "num_worker_warps": plan.num_worker_warps}
     assert spilled(raw.attention, args, target, **hints) <= (132 if kind == "f32" else 64)

@@ -15,7 +15,7 @@ def attention(q, key, value, *, causal=False, window=None, lengths=None, scale=N
     """By the definition, in float64, with the matrix of scores."""
     group = q.shape[1] // key.shape[1]
     key, value = np.repeat(key, group, 1), np.repeat(value, group, 1)
-    scores = q @ key.transpose(0, 1, 3, 2) * (scale or 1 / math.sqrt(q.shape[3]))
+    scores = q @ key.transpose(0, 1, 3, 2) * (1 / math.sqrt(q.shape[3]) if scale is None else scale)
     there = key.shape[2]
     j = np.arange(there)[None, :]
     i = np.arange(q.shape[2])[:, None] + there - q.shape[2]
@@ -55,6 +55,16 @@ def test_attention(values, heads, key_heads, queries, keys, size, options):
     key, key64 = values(2, key_heads, keys, size)
     value, value64 = values(2, key_heads, keys, size)
     check(values, k.attention(q, key, value, **options), attention(q64, key64, value64, **options))
+
+
+@pytest.mark.parametrize("scale", [-0.7, 0.0, -0.0, 1e-40, 1e-31, 5.0, -5.0])
+@pytest.mark.parametrize("options", [{}, {"causal": True, "window": 3}], ids=["plain", "window"])
+def test_attention_with_any_scale(values, scale, options):
+    q, q64 = values(1, 2, 40, 20)
+    key, key64 = values(1, 2, 70, 20)
+    value, value64 = values(1, 2, 70, 20)
+    expected = attention(q64, key64, value64, scale=scale, **options)
+    check(values, k.attention(q, key, value, scale=scale, **options), expected)
 
 
 def test_attention_over_lengths_and_permuted_views(values):

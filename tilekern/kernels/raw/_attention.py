@@ -2,8 +2,8 @@
 
 Theory. The softmax of a row of scores is a sum over keys, and can be taken tile by tile: with the largest score m so
 far, the sum l of exp(score - m) and the sum acc of exp(score - m) * value, a new tile with the largest score m' scales
-l and acc by exp(m - m') and adds its own (Milakov and Gimelshein 2018; Dao et al. 2022). Scores are in units of
-log 2, so that exp2 takes them as they are.
+l and acc by exp(m - m') and adds its own (Milakov and Gimelshein 2018; Dao et al. 2022). exp2 takes scores in units of
+log 2: that unit and the scale are one factor, which a multiply-add applies along with the shift by the largest.
 
 Which keys a tile of queries sees decides over three ranges of key tiles: those at the left edge of a sliding
 window, those that every query of the tile sees whole, and those at the diagonal or at the end of the keys. Only the
@@ -38,6 +38,8 @@ def attention(
     group: tk.Constant[int],
     tile: tk.Constant[tuple[int, int, int]],
     tf32: tk.Constant[bool] = False,
+    scale_first: tk.Constant[bool] = False,
+    latency: tk.Constant[int | None] = None,
 ) -> None:
     """out = softmax(scale * q @ k.T + mask) @ v for each head. Grid: (query tiles, heads, batch).
 
@@ -49,6 +51,9 @@ def attention(
         causal: query i sees key j if j <= i + keys - queries: the last query stands at the last key.
         tile: queries, keys, and head size (a power of two of at least the head size).
         tf32: float32 factors are rounded to tfloat32, which tensor cores multiply.
+        scale_first: scores are scaled before the largest is sought. It must be so unless scale is positive, and not so
+            small that its product with log2(e) is none.
+        latency: the hint of the loads of k and v.
     """
     queries, keys, size = tile
     i, head, batch = tk.bid(0), tk.bid(1), tk.bid(2)
@@ -80,13 +85,17 @@ def attention(
     largest = tk.full((queries, 1), LOWEST, tk.float32)
     total = tk.zeros((queries, 1), tk.float32)
     unit = scale * LOG2_E
+    rest = 1.0 if scale_first else unit
+    """What scores are still to be multiplied by."""
 
     def step(
         j: int, acc: tk.Tile, largest: tk.Tile, total: tk.Tile, masked: bool
     ) -> tuple[tk.Tile, tk.Tile, tk.Tile]:
         at = (batch, head // group, 0, j)
-        right = tk.load(k, at, (1, 1, size, keys), order=(0, 1, 3, 2)).reshape((size, keys))
-        scores = tk.mma(left, factor(right, tf32), tk.zeros((queries, keys), tk.float32)) * unit
+        right = tk.load(k, at, (1, 1, size, keys), order=(0, 1, 3, 2), latency=latency).reshape((size, keys))
+        scores = tk.mma(left, factor(right, tf32), tk.zeros((queries, keys), tk.float32))
+        if scale_first:
+            scores = scores * unit
         if masked:
             key = (j * keys + tk.arange(keys, dtype=tk.int32))[None, :]
             sees = key < there
@@ -98,12 +107,12 @@ def attention(
         new = tk.maximum(largest, tk.max(scores, axis=1, keepdims=True))
         # a query that has seen no key yet: -inf - -inf is no number
         shift = tk.where(new == LOWEST, 0.0, new) if masked else new
-        weights = tk.exp2(scores - shift, flush_to_zero=True)
-        fade = tk.exp2(largest - shift, flush_to_zero=True)
+        weights = tk.exp2(scores * rest - shift * rest, flush_to_zero=True)
+        fade = tk.exp2((largest - shift) * rest, flush_to_zero=True)
         total = total * fade + tk.sum(weights, axis=1, keepdims=True)
-        value = tk.load(v, (batch, head // group, j, 0), (1, 1, keys, size)).reshape((keys, size))
+        value = tk.load(v, (batch, head // group, j, 0), (1, 1, keys, size), latency=latency)
         shares = factor(weights.astype(v.dtype), tf32)
-        return tk.mma(shares, factor(value, tf32), acc * fade), new, total
+        return tk.mma(shares, factor(value.reshape((keys, size)), tf32), acc * fade), new, total
 
     if window is not None:
         for j in range(begin, inner):

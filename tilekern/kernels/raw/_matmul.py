@@ -93,6 +93,7 @@ def matmul_persistent(
     block_k: tk.Constant[int],
     activation: tk.Constant[str] = "none",
     tf32: tk.Constant[bool] = False,
+    latency: tk.Constant[int | None] = None,
 ) -> None:
     """As `matmul_epilogue`, by a fixed number of blocks that walk the tiles of c.
 
@@ -103,8 +104,8 @@ def matmul_persistent(
         i, j = index.components()
         acc = tk.zeros(c.shape, tk.float32)
         for k in range(tk.num_tiles(a, 1, (rows, block_k))):
-            left = tk.load(a, (i, k), (rows, block_k))
-            right = tk.load(b, (k, j), (block_k, columns))
+            left = tk.load(a, (i, k), (rows, block_k), latency=latency)
+            right = tk.load(b, (k, j), (block_k, columns), latency=latency)
             acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
         c.store(finished(acc, i, j, bias, residual, activation).astype(c.dtype), index)
 
@@ -238,6 +239,7 @@ def batched_matmul_persistent(
     b: tk.Tensor3D,
     block_k: tk.Constant[int],
     tf32: tk.Constant[bool] = False,
+    latency: tk.Constant[int | None] = None,
 ) -> None:
     """As `batched_matmul`, by a fixed number of blocks that walk the tiles of c."""
     _, rows, columns = c.shape
@@ -245,8 +247,9 @@ def batched_matmul_persistent(
         n, i, j = index.components()
         acc = tk.zeros((rows, columns), tk.float32)
         for k in range(tk.num_tiles(a, 2, (1, rows, block_k))):
-            left = tk.load(a, (n, i, k), (1, rows, block_k)).reshape((rows, block_k))
-            right = tk.load(b, (n, k, j), (1, block_k, columns)).reshape((block_k, columns))
+            left = tk.load(a, (n, i, k), (1, rows, block_k), latency=latency)
+            right = tk.load(b, (n, k, j), (1, block_k, columns), latency=latency)
+            left, right = left.reshape((rows, block_k)), right.reshape((block_k, columns))
             acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
         c.store(acc.astype(c.dtype).reshape((1, rows, columns)), index)
 
