@@ -14,6 +14,7 @@ from ._operands import (
     FLOATS,
     INT32,
     Operand,
+    check_apart,
     check_dtype,
     check_shape,
     floor_power_of_two,
@@ -183,6 +184,7 @@ def attention_decode(
         place = mutable(
             output("attention_decode", out, q.shape, q.dtype, view=(batch, key_heads, group, size))
         )
+        check_apart("attention_decode", out, q=q, keys=keys, values=values, positions=positions)
         factor = _factor("attention_decode", scale, size)
         grouped = viewed("attention_decode", (batch, key_heads, group, size), q=q)
         tile = (rows, block, max(16, side))

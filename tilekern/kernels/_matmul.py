@@ -10,6 +10,7 @@ from . import raw
 from ._operands import (
     FLOATS,
     Operand,
+    check_apart,
     check_dtype,
     check_shape,
     following,
@@ -89,6 +90,7 @@ def matmul(
         check_shape("matmul", (m, n), residual=residual)
         plan = product_plan(a, m, n, k, tf32=tf32)
         place = output("matmul", out, (m, n), a.dtype)
+        check_apart("matmul", out, a=a, b=b, bias=bias, residual=residual)
         steps = -(-k // plan.depth)  # a share has one at least: more shares would be sums of nothing
         parts = 1 if persistent else int(splits or 0) or _splits(plan, m, n, k, multiprocessors(a))
         parts = min(parts, max(1, steps))
@@ -252,6 +254,7 @@ def _layer(
         else:
             place_now = None if out is None else output(name, out, shape, x.dtype, view=(m, n))
             assert not isinstance(place_now, ca.DeviceOp)
+            check_apart(name, out, x=x, weight=weight, bias=bias, residual=residual)
             op = matmul(
                 rows, weight.T, bias=bias, activation=activation, residual=more, tf32=tf32, out=place_now
             )

@@ -10,6 +10,7 @@ import numpy as np
 
 import cuda_async as ca
 from cuda_async import DeviceOp, Tensor
+from cuda_async.ops import check_aliases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ __all__ = [
     "LONGEST_ROW",
     "Operand",
     "by_rows",
+    "check_apart",
     "check_dtype",
     "check_rows",
     "check_shape",
@@ -112,6 +114,20 @@ def output(
             f"{name}: {parameter} is {out.dtype.name} {tuple(out.shape)}, the result is {dtype.name} {tuple(shape)}"
         )
     return out if view is None else _view(name, parameter, out, view, "pass a contiguous one")
+
+
+def check_apart(name: str, out: Tensor | None, **reads: Tensor | None) -> None:
+    """Refuse an `out` that shares memory with what a function reads.
+
+    A kernel does so by itself; this is for functions of two, where only the first may read an operand, and for
+    those that take one or two by size.
+
+    Raises:
+        AliasError: names the function and its parameters.
+    """
+    if out is not None:
+        given = {parameter: tensor for parameter, tensor in reads.items() if tensor is not None}
+        check_aliases(name, [out], list(given.values()), ["out", *given])
 
 
 def mutable(tensor: Tensor | DeviceOp[Tensor]) -> ca.Mut | DeviceOp[ca.Mut]:

@@ -264,3 +264,28 @@ def test_rows_with_gaps_are_taken(host):
     assert np.allclose(found[..., 2:7], 0.2)
     assert not found[..., :2].any()
     assert not found[..., 7:].any()
+
+
+def test_results_have_memory_of_their_own(device):
+    """Also where only the first of two kernels reads an operand, and whatever the size chooses."""
+    square = zeros(64, 64)
+    for splits in (1, 2):
+        with pytest.raises(ca.AliasError, match=r"matmul: .* out, .* and a, "):
+            k.matmul(square, zeros(64, 64), splits=splits, out=square)
+        with pytest.raises(ca.AliasError, match=r"matmul: .* out, .* and residual, "):
+            k.matmul(zeros(64, 64), zeros(64, 64), residual=square, splits=splits, out=square)
+    with pytest.raises(ca.AliasError, match=r"linear: .* out, .* and weight, "):
+        k.linear(zeros(64, 64), square, out=square)
+    row = zeros(2, 60_000)
+    with pytest.raises(ca.AliasError, match="softmax"):
+        k.softmax(row, out=row)
+    q, keys = zeros(1, 4, 16), zeros(1, 2, 256, 16)
+    with pytest.raises(ca.AliasError, match=r"attention_decode: .* out, .* and q, "):
+        k.attention_decode(q, keys, keys, places(1), out=q)
+    assert not square.to_host().sync().any()
+
+
+def test_a_result_may_lie_beside_an_operand(device):
+    pair = ca.ones((64, 128)).sync()
+    k.matmul(pair[:, :64], pair[:, :64], splits=2, out=pair[:, 64:]).sync()
+    assert (pair.to_host().sync()[:, 64:] == 64).all()
