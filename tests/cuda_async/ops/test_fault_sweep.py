@@ -320,6 +320,18 @@ async def graph_awaited(device):
     await graph.aclose()
 
 
+async def shared_replay(device):
+    x = await ca.full(N, 1.0)
+    graph = await ca.graph_input("x", (N,), "float32").then(ca.copy).graph()
+    replay = graph.replay(x=x).shared()
+
+    async def one():
+        same(await replay.then(ca.copy).to_host(), 1)
+
+    await asyncio.gather(one(), one(), wait(graph.launch()))
+    await graph.aclose()
+
+
 async def wait(op):
     return await op
 
@@ -349,7 +361,7 @@ PROGRAMS = (
         graph_on_two_streams,
     ),
     *(foreign, limit, statistics, drained),
-    *(awaited, tasks, shared_by_tasks, cancelled, graph_awaited, streams_closed),
+    *(awaited, tasks, shared_by_tasks, cancelled, graph_awaited, shared_replay, streams_closed),
 )
 KEEPS_QUIET = ("limit", "drained", "cancelled")
 """Programs in which an error belongs to nobody: they ask for it, or drop or cancel what it is about."""
