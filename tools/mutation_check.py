@@ -236,6 +236,17 @@ def check(copy: Path, site: Site, tests: list[str], limit_s: float) -> dict[str,
     return {"outcome": outcome, "by": by, "seconds": round(time.monotonic() - began, 1)}
 
 
+def keys_of(sites: list[Site]) -> dict[Site, str]:
+    """What each is known by from run to run: its file and text, and which of those it is."""
+    counts: Counter[tuple[str, str]] = Counter()
+    keys = {}
+    for site in sites:
+        same = (site.file, site.text)
+        keys[site] = f"{site.file}: {site.text} #{counts[same]}"
+        counts[same] += 1
+    return keys
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--list", action="store_true", help="print the places and end")
@@ -273,13 +284,15 @@ def main() -> int:
             f"{len(sites)} places, {len(seconds)} tests; failing without any removal: {sorted(failing)}",
             flush=True,
         )
-        places: dict[str, Any] = results.setdefault("places", {})
+        keys = keys_of(sites)
+        there = keys_of(find_sites(None)).values()
+        places: dict[str, Any] = {k: v for k, v in results.get("places", {}).items() if k in there}
+        results["places"] = places
         catches: Counter[str] = Counter(LIKELY)
         for site in sites:
             if time.monotonic() > until:
                 break
-            same = [s for s in sites if (s.file, s.text) == (site.file, site.text)]
-            key = f"{site.file}: {site.text} #{same.index(site)}"
+            key = keys[site]
             if options.survivors and places.get(key, {}).get("outcome", "caught") == "caught":
                 continue
             numbers = range(site.first, site.last + 1)

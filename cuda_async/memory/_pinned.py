@@ -58,6 +58,8 @@ class PinnedPool:
         self._driver = driver
         self._lock = threading.Lock()
         self._free: dict[int, list[int]] = {}
+        self._slabs: dict[int, list[int]] = {}
+        """What the driver gave, by the size of the blocks that each was cut into."""
         self._returned: deque[tuple[int, int]] = deque()
         self.reserved_bytes = 0
 
@@ -86,23 +88,31 @@ class PinnedPool:
         base = self._driver.pinned_alloc(slab)  # outside the lock, which event loops take
         with self._lock:
             self.reserved_bytes += slab
+            self._slabs.setdefault(capacity, []).append(base)
             blocks = self._free.setdefault(capacity, [])
             blocks.extend(range(base, base + slab, capacity))
             return PinnedBlock(self, blocks.pop(), capacity)
 
     def trim(self) -> None:
-        """Give cached blocks back to the driver, except small ones, which share slabs. Slow."""
+        """Give cached memory back to the driver: each slab of which all blocks have come back. Slow."""
         with self._lock:
             self._collect()
-            released = [
-                (capacity, self._free[capacity].pop())
-                for capacity in self._free
-                if capacity >= SLAB_BYTES
-                for _ in range(len(self._free[capacity]))
-            ]
-            self.reserved_bytes -= sum(capacity for capacity, _ in released)
-        for _, address in released:
-            self._driver.pinned_free(address)
+            released = [base for capacity in self._slabs for base in self._take_whole_slabs(capacity)]
+        for base in released:
+            self._driver.pinned_free(base)
+
+    def _take_whole_slabs(self, capacity: int) -> list[int]:
+        """Lock held: the slabs of such blocks that nobody has a block of, which are forgotten."""
+        size = max(capacity, SLAB_BYTES)
+        free = set(self._free.get(capacity, ()))
+        whole = [
+            base for base in self._slabs[capacity] if free.issuperset(range(base, base + size, capacity))
+        ]
+        gone = {address for base in whole for address in range(base, base + size, capacity)}
+        self._free[capacity] = [address for address in self._free.get(capacity, ()) if address not in gone]
+        self._slabs[capacity] = [base for base in self._slabs[capacity] if base not in gone]
+        self.reserved_bytes -= size * len(whole)
+        return whole
 
     def is_unused(self) -> bool:
         """Whether every block has come back."""

@@ -8,6 +8,8 @@ import threading
 import numpy as np
 import pytest
 
+import cuda_async as ca
+from cuda_async.driver.host import HostDriver, _memory
 from cuda_async.memory import PinnedPool
 from cuda_async.memory._pinned import SLAB_BYTES, SMALLEST_BYTES
 
@@ -88,3 +90,39 @@ def test_cached_blocks_can_be_had_while_the_driver_allocates(stepped, pool):
     finally:
         go_on.set()
         worker.join()
+
+
+@pytest.mark.parametrize("size", [100, 5000, SLAB_BYTES, 3 * SLAB_BYTES])
+def test_trimmed_slabs_go_back_when_all_of_their_blocks_have(stepped, pool, size):
+    _, controls = stepped
+    blocks = [pool.take(size) for _ in range(2 * SLAB_BYTES // pool.capacity_for(size) or 2)]
+    slabs = controls.calls["pinned_alloc"]
+    assert slabs == 2
+    kept = blocks.pop()
+    del blocks
+    pool.trim()
+    assert controls.calls["pinned_free"] == 1
+    assert pool.reserved_bytes == max(SLAB_BYTES, kept.capacity_bytes)
+    if kept.capacity_bytes < SLAB_BYTES:  # the others of its slab are still to be had
+        assert pool.take_cached(size) is not None
+    assert pool.take_cached(2 * kept.capacity_bytes) is None
+    del kept
+    pool.trim()
+    assert controls.calls["pinned_free"] == 2
+    assert pool.reserved_bytes == 0
+    assert pool.take_cached(size) is None
+    assert pool.take(size).address
+
+
+def test_closed_devices_leave_no_staging_memory():
+    def once():
+        device = ca.Device._make("host", 0, HostDriver(memory_bytes=1 << 20))
+        with ca.use_device(device):
+            assert ca.from_host(np.arange(1000.0)).to_host().sync()[-1] == 999
+        device.close()
+
+    once()
+    before = len(_memory._pinned)
+    for _ in range(3):
+        once()
+    assert len(_memory._pinned) == before

@@ -137,6 +137,18 @@ class GuardedList(list):
         super().remove(item)
 
 
+class GuardedQueue(GuardedList):
+    """Who is woken one after the other: the first is looked at, and goes, under the lock."""
+
+    def __getitem__(self, index):
+        look(self.lock, f"{self.what} is looked at")
+        return super().__getitem__(index)
+
+    def __delitem__(self, index):
+        look(self.lock, f"{self.what} is taken from")
+        super().__delitem__(index)
+
+
 class GuardedDeque(collections.deque):
     """A stream's pending submissions."""
 
@@ -562,6 +574,7 @@ def test_who_waits_for_what_is_being_enqueued_is_noted_under_its_lock(
         begin = future._begin
     else:
         shared = Unprepared().shared()
+        shared._gate._waiting = GuardedQueue(shared._gate.lock, "Gate._waiting")
         future = shared.start()
         begin = shared._gate.begin
     assert future.state == "enqueueing"
