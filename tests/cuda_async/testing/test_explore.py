@@ -10,8 +10,11 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.driver.host import Footprint
+from cuda_async.driver.host._settings import host_check
 from cuda_async.errors import MemoryFault
 from cuda_async.testing import explore, format_trace, parse_trace, replay
+
+races_on_purpose = pytest.mark.skipif(bool(host_check()), reason="the checking mode would find the race")
 
 
 def fills(streams, per_stream, *, same):
@@ -34,6 +37,7 @@ def fills(streams, per_stream, *, same):
     return program, ends
 
 
+@races_on_purpose
 @pytest.mark.parametrize(("streams", "per_stream"), [(2, 1), (2, 3), (3, 2)])
 def test_exhaustive_search_counts_orders_of_conflicting_work(streams, per_stream):
     """The interleavings of equal sequences: a multinomial coefficient."""
@@ -51,6 +55,7 @@ def test_exhaustive_search_does_not_permute_independent_work():
     assert found.distinct == 1
 
 
+@races_on_purpose
 def test_leaving_orders_out_loses_no_outcome(monkeypatch):
     """The same outcomes as from all interleavings there are, in fewer runs."""
     outcomes = set()
@@ -80,6 +85,7 @@ def test_leaving_orders_out_loses_no_outcome(monkeypatch):
     assert reduced.runs < everything.runs / 3
 
 
+@races_on_purpose
 def test_seeds_reach_every_order_of_conflicting_work():
     program, ends = fills(2, 3, same=True)
     found = explore(program, seeds=400)
@@ -121,6 +127,7 @@ async def reads_in_time(device):
     await filled
 
 
+@races_on_purpose
 @pytest.mark.parametrize("how", [{"seeds": 100}, {"exhaustive": True, "limit": 2000}], ids=["seeds", "all"])
 def test_missing_wait_is_found_and_replays(how):
     with pytest.raises(AssertionError) as caught:
@@ -166,6 +173,7 @@ def test_trace_of_another_program_is_refused():
         replay(fills(2, 1, same=True)[0], [6] * len(failure.trace))
 
 
+@races_on_purpose
 def test_program_that_depends_on_more_cannot_be_searched():
     runs = []
 
