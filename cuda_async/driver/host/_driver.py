@@ -181,6 +181,9 @@ class HostDriver(SteppedControls):
             for module in list(self._modules.values()):
                 module.unload()
         self.memory.retire()
+        if self.checker is not None:
+            for queue in self._streams.values():
+                self.checker.released(queue, is_over=True)
         for table in (self._streams, self._events, self._modules, self._functions, self._graphs):
             table.clear()
 
@@ -222,6 +225,8 @@ class HostDriver(SteppedControls):
         queue = self._queue(stream, "cuStreamDestroy")
         del self._streams[stream]
         self.engine.remove_queue(queue)
+        if self.checker is not None:
+            self.checker.released(queue)
 
     def stream_synchronize(self, stream: StreamHandle) -> None:
         queue = self._queue(stream, "cuStreamSynchronize")

@@ -19,6 +19,7 @@ from ....errors import CheckError
 from .._entries import EventRecord, WaitEntry
 from .._fork import Level, fork_safe_lock
 from ._clocks import PROGRAM, Branch, Clock, GraphStep, Track, Work, merged
+from ._records import Access, Stamp, stamp_of
 from ._reports import CheckReport, Kind
 from ._shadow import Cells, Picked, Shadow, distinct
 from ._threads import SEVERAL_BLOCKS
@@ -50,40 +51,6 @@ _FORGET_EVERY = 1 << 16
 _MOST_REPORTS = 1000
 
 
-class _Access:
-    """One place of one piece of work that touches memory; a number stands for it in shadows."""
-
-    __slots__ = ("is_atomic", "members", "place", "sort", "work")
-
-    def __init__(self, work: Work | None, place: Place, sort: str, is_atomic: bool) -> None:
-        self.work = work
-        self.place = place
-        self.sort = sort
-        self.is_atomic = is_atomic
-        self.members: tuple[int, ...] = ()
-        """For several reads that nothing orders: their numbers."""
-
-
-class _Stamp:
-    """What the checker keeps with an entry.
-
-    Attributes:
-        clock: the program's when it was enqueued. end: of what comes behind a record.
-        enqueued: the program's line. work: what the entry does; of a graph, its step now.
-        found: what was found while it ran.
-    """
-
-    __slots__ = ("base", "clock", "end", "enqueued", "found", "work")
-
-    def __init__(self, clock: Clock, enqueued: str) -> None:
-        self.clock = clock
-        self.enqueued = enqueued
-        self.end: Clock | None = None
-        self.work: Work | None = None
-        self.base: dict[int, int] = {}
-        self.found: list[CheckReport] = []
-
-
 class _Current(threading.local):
     entry: Entry | None = None
     queue: Queue | None = None
@@ -101,13 +68,15 @@ class Checker:
         self.reports: list[CheckReport] = []
         self.program_raises = True
         self._lock = fork_safe_lock(Level.CHECK)
-        self._accesses: list[_Access] = [_Access(None, "", "", False)]
+        self._accesses: list[Access] = [Access(None, "", "", False)]
         self._sets: dict[frozenset[int], int] = {}
         self._shadows: weakref.WeakSet[Shadow] = weakref.WeakSet()
         self._forget_at = _FORGET_EVERY
         self._kept: list[int] = [0]
         self._kept_from = 1
         self._actors = PROGRAM
+        self._idle_actors: list[tuple[int, int]] = []
+        """Actors that do nothing any more, and how much they did: for new streams, so that clocks stay short."""
         self._streams: dict[str, int] = {}
         self._program: Clock = {PROGRAM: 1}
         self._seen: set[tuple[object, ...]] = set()
@@ -119,7 +88,7 @@ class Checker:
     def enqueued(self, queue: Queue, entry: Entry) -> None:
         """The program puts this into a stream."""
         with self._lock:
-            entry.stamp = _Stamp(self._program, line_of_program())
+            entry.stamp = Stamp(self._program, line_of_program())
 
     def enter(self, queue: Queue, entry: Entry) -> tuple[Queue | None, Entry | None]:
         """This thread runs a step of an entry; `leave` takes what this returns."""
@@ -136,17 +105,17 @@ class Checker:
         """An entry is done. Gives the error it fails with: `error`, or that of what was found."""
         with self._lock:
             track = self._track(queue)
-            stamp = _stamp_of(entry)
+            stamp = stamp_of(entry)
             track.clock = merged(track.clock, stamp.clock)
             if isinstance(entry, WaitEntry):
-                end = _stamp_of(entry.record).end
+                end = stamp_of(entry.record).end
                 if end is not None:
                     track.clock = merged(track.clock, end)
             if stamp.base:  # a graph: what follows comes behind all of its branches
                 track.clock = merged(track.clock, {b.actor: b.count for b in track.branches})
             record = entry.completes
             if record is not None:
-                _stamp_of(record).end = track.now()
+                stamp_of(record).end = track.now()
                 if record.callbacks:
                     self._program = merged(self._program, track.now())
             if stamp.found and error is None and getattr(queue.owner, "check_raises", True):
@@ -156,7 +125,7 @@ class Checker:
     def observed(self, record: EventRecord) -> None:
         """The program has learned that a record is done."""
         with self._lock:
-            end = _stamp_of(record).end
+            end = stamp_of(record).end
             if end is not None:
                 self._program = merged(self._program, end)
 
@@ -165,6 +134,22 @@ class Checker:
         with self._lock:
             self._program = merged(self._program, self._track(queue).now())
 
+    def released(self, queue: Queue, *, is_over: bool = False) -> None:
+        """No more will be put into a stream.
+
+        Args:
+            is_over: what it did not finish will never be done, as its device is closed.
+        """
+        with self._lock:
+            track: Track | None = queue.track
+            if track is None or (queue.entries and not is_over):
+                return
+            actors = [(track.actor, track.count), *((b.actor, b.count) for b in track.branches)]
+            if is_over or all(self._program.get(actor, 0) >= count for actor, count in actors):
+                # What another stream does in their name is enqueued from now on, so it comes behind all of that.
+                self._idle_actors += actors
+                queue.track = None
+
     def graph_step(self, step: GraphStep | None, entry: Entry) -> None:
         """The graph that runs in this thread goes on with this entry of it."""
         current = self._current
@@ -172,7 +157,7 @@ class Checker:
             return
         with self._lock:
             track = self._track(current.queue)
-            stamp = _stamp_of(current.entry)
+            stamp = stamp_of(current.entry)
             whole = stamp.work if stamp.base else self._work_of(current.queue, current.entry)
             assert whole is not None
             if step is None:  # in a conditional body: after what the branch did before
@@ -192,9 +177,9 @@ class Checker:
                 stamp.base.update((b.actor, b.count) for b in track.branches)
                 stamp.clock = {**whole.clock, whole.actor: whole.count}
             while len(track.branches) <= max((step.branch, *step.known)):
-                self._actors += 1
-                track.branches.append(Branch(self._actors))
-                stamp.base[self._actors] = 0
+                new = Branch(*self._new_actor())
+                track.branches.append(new)
+                stamp.base[new.actor] = new.count
             clock = dict(stamp.clock)
             for branch, place in step.known.items():
                 actor = track.branches[branch].actor
@@ -451,15 +436,21 @@ class Checker:
         if track is None:
             owner: Any = queue.owner
             device = f"host:{getattr(owner, 'ordinal', 0)}"
-            self._actors += 1
             number = self._streams.get(device, 0)
             self._streams[device] = number + 1
-            track = queue.track = Track(self._actors, number, device)
+            track = queue.track = Track(*self._new_actor(), number, device)
         return track
+
+    def _new_actor(self) -> tuple[int, int]:
+        """Its number, and how much it has done."""
+        if self._idle_actors:
+            return self._idle_actors.pop()
+        self._actors += 1
+        return self._actors, 0
 
     def _work_of(self, queue: Queue, entry: Entry) -> Work:
         """Lock held, or in the engine's step."""
-        stamp = _stamp_of(entry)
+        stamp = stamp_of(entry)
         work = stamp.work
         if work is None:
             track = self._track(queue)
@@ -491,7 +482,7 @@ class Checker:
             if len(self._accesses) >= self._forget_at:
                 self._forget()
             number = work.ids[key] = len(self._accesses)
-            self._accesses.append(_Access(work, place, access, is_atomic))
+            self._accesses.append(Access(work, place, access, is_atomic))
         return number
 
     def _forget(self) -> None:
@@ -636,7 +627,7 @@ class Checker:
         found = self._sets.get(members)
         if found is None:
             found = self._sets[members] = len(self._accesses)
-            several = _Access(work, "", "read", False)
+            several = Access(work, "", "read", False)
             several.members = tuple(sorted(members))
             self._accesses.append(several)
         return found
@@ -675,7 +666,7 @@ class Checker:
             by_who = np.argsort(flat, kind="stable")
             others = by_who[np.searchsorted(flat, kept, sorter=by_who)]
             if stored is None or not stored.are_equal(index, others):
-                earlier = _Access(work, place, access, is_atomic)
+                earlier = Access(work, place, access, is_atomic)
                 one, other = int(flat[index[0]]), int(kept[0])
                 self._report_race(work, shadow, int(places[0]), earlier, other, access, place, one)
         several = order.together(kept, flat[index])
@@ -789,7 +780,7 @@ class Checker:
         work: Work,
         shadow: Shadow,
         cell: int,
-        earlier: _Access,
+        earlier: Access,
         earlier_who: int,
         access: str,
         place: Place,
@@ -825,7 +816,7 @@ class Checker:
         self, work: Work, report: CheckReport, key: tuple[object, ...], *, raises: bool = True
     ) -> None:
         entry = self._current.entry
-        stamp = _stamp_of(entry) if entry is not None else None
+        stamp = stamp_of(entry) if entry is not None else None
         if key in self._seen and (stamp is None or stamp.found):
             return
         if key not in self._seen and len(self.reports) < _MOST_REPORTS:
@@ -866,13 +857,6 @@ def _coarsest(several: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[
     found = several.copy()
     found[np.isin(places, wide)] = -1
     return found
-
-
-def _stamp_of(entry: Entry) -> _Stamp:
-    stamp: _Stamp | None = getattr(entry, "stamp", None)
-    if stamp is None:
-        stamp = entry.stamp = _Stamp({}, "")
-    return stamp
 
 
 def shadow_of(block: Block) -> Shadow:

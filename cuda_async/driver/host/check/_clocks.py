@@ -2,7 +2,8 @@
 
 An *actor* does one thing after the other: a stream, a branch of a graph on a stream, or the program. A piece of
 `Work` is one thing an actor did, numbered by `count`. A clock says for each actor up to which number its work came
-before. So work X comes before work Y if Y's clock has X's actor at X's number or beyond.
+before. So work X comes before work Y if Y's clock has X's actor at X's number or beyond. A stream that is closed, once
+the program knows all of it to be done, leaves its actor to a later one.
 
 The program is one actor, whatever threads and tasks it has: how those order themselves is not seen here, and what one
 of them knows to be done is done for all.
@@ -101,9 +102,9 @@ class Branch:
 
     __slots__ = ("actor", "count")
 
-    def __init__(self, actor: int) -> None:
+    def __init__(self, actor: int, count: int) -> None:
         self.actor = actor
-        self.count = 0
+        self.count = count
 
 
 class Track:
@@ -116,11 +117,11 @@ class Track:
 
     __slots__ = ("actor", "branches", "clock", "count", "device", "stream")
 
-    def __init__(self, actor: int, stream: int, device: str) -> None:
+    def __init__(self, actor: int, count: int, stream: int, device: str) -> None:
         self.actor = actor
         self.stream = stream
         self.device = device
-        self.count = 0
+        self.count = count
         self.clock: Clock = {}
         self.branches: list[Branch] = []
 

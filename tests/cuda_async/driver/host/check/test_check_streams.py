@@ -346,10 +346,56 @@ def test_what_no_memory_remembers_is_forgotten(driver):
     checker._forget_at = 0
     driver.fill_async(source, BYTE, SIZE, one)
     driver.advance_all()
-    tracks = {driver._streams[stream].track.actor for stream in (one, two)}
-    mine = [access for access in checker._accesses if access.work is not None and access.work.actor in tracks]
+    streams = {driver._streams[stream].track.stream for stream in (one, two)}
+    mine = [
+        access for access in checker._accesses if access.work is not None and access.work.stream in streams
+    ]
     assert len(mine) < 10
     driver.copy_device_to_device_async(source, kept, SIZE, two)
     driver.advance_all()
     (report,) = process_checker().take_reports()
     assert report.first.work == "fill"
+
+
+@pytest.mark.parametrize("how", ["destroyed", "device closed"])
+def test_clocks_stay_short(how):
+    """Streams that come and go leave nothing behind in the clocks of what follows."""
+    checker = process_checker()
+
+    def once() -> None:
+        driver = HostDriver(stepped=True, memory_bytes=1 << 20, check="collect")
+        stream = driver.stream_create()
+        driver.memory_free_async(filled(driver, stream), stream)
+        driver.advance_all()
+        if how == "destroyed":
+            driver.stream_synchronize(stream)
+            driver.stream_destroy(stream)
+        driver.close()
+
+    once()
+    before = checker._actors
+    for _ in range(20):
+        once()
+    assert checker._actors == before
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["all is known", "with work unknown"])
+def test_races_of_streams_that_follow_closed_ones(driver, known):
+    closed, other = driver.stream_create(), driver.stream_create()
+    memory = filled(driver, other)
+    driver.advance_all()
+    driver.stream_synchronize(other)
+    driver.fill_async(memory, BYTE, SIZE, closed)
+    driver.advance_all()
+    if known:
+        driver.stream_synchronize(closed)
+    driver.stream_destroy(closed)
+    new = driver.stream_create()
+    driver.fill_async(memory, BYTE, SIZE, new)
+    driver.advance_all()
+    assert found() == ([] if known else ["race"])
+    driver.stream_synchronize(new)
+    driver.fill_async(memory, BYTE, SIZE, new)
+    driver.fill_async(memory, BYTE, SIZE, other)
+    driver.advance_all()
+    assert found() == ["race"]
