@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceLostError
-from ._device import all_open_devices
+from ._device import Device, all_open_devices, default_device_if_known
 from ._waiting import wait_for_callback, wait_for_submission
 from ._workers import abandoned_work, left_behind
 
@@ -25,7 +25,7 @@ __all__ = ["drain"]
 
 
 class Drain:
-    """Waits until every device is past everything enqueued so far. Made by `drain()`."""
+    """Waits until the devices are past everything enqueued so far. Made by `drain()`."""
 
     __slots__ = ()
 
@@ -63,18 +63,29 @@ class Drain:
 def drain() -> Drain:
     """Wait for all work of this process, cancelled or forgotten work too, and free what it held.
 
+    That is of the devices that `Device(name)` gives, and of the current one: of several devices that a test has made
+    for itself, the others do not count.
+
     `await drain()`, or `drain().sync()`. Errors of that work are not raised here: they belong to its awaits.
     """
     return Drain()
 
 
+def _devices() -> list[Device]:
+    devices = all_open_devices()
+    current = default_device_if_known()
+    if current is not None and current.is_open and current not in devices:
+        devices.append(current)
+    return devices
+
+
 def _open_submissions() -> list[Submission]:
     _collect_all()
-    return [submission for device in all_open_devices() for submission in device._submit_all()]
+    return [submission for device in _devices() for submission in device._submit_all()]
 
 
 def _collect_all() -> None:
-    for device in all_open_devices():
+    for device in _devices():
         try:
             device.collect(everything=True)
         except DeviceLostError as lost:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ import cuda_async as ca
 from cuda_async.driver.host import Footprint
 from cuda_async.driver.host._settings import host_check
 from cuda_async.errors import MemoryFault
-from cuda_async.testing import explore, format_trace, parse_trace, replay
+from cuda_async.graph import _recorder
+from cuda_async.testing import checked_device, explore, format_trace, parse_trace, replay, seeded_device
 
 races_on_purpose = pytest.mark.skipif(bool(host_check()), reason="the checking mode would find the race")
 
@@ -266,3 +269,40 @@ def test_traces_as_text():
     assert parse_trace(text) == trace
     with pytest.raises(ValueError, match="'x3' is no part of a trace"):
         parse_trace("2h x3")
+
+
+def test_a_capture_is_not_held_up_by_time(monkeypatch):
+    """However slow the machine is: the same decisions."""
+    traces = []
+
+    async def runs(device):
+        x = await ca.ones(4)
+        graph = await ca.copy(x).then(lambda y: ca.copy(y)).then(lambda y: ca.copy(y)).graph()
+        other = ca.full(4, 2.0).to_host().start()
+        assert (await (await graph.launch()).to_host()).all()
+        await other
+        traces.append(list(device.driver.engine.order.trace))
+
+    def seen(*, seconds_a_look):
+        clock = itertools.count(0, seconds_a_look)
+        monkeypatch.setattr(_recorder, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+        traces.clear()
+        explore(runs, seeds=5)
+        return list(traces)
+
+    assert seen(seconds_a_look=0) == seen(seconds_a_look=1)
+
+
+@pytest.mark.parametrize("kind", ["checked", "seeded"])
+def test_drain_waits_for_a_device_of_the_tests_own(kind):
+    device = checked_device() if kind == "checked" else seeded_device(3)[0]
+
+    async def main():
+        x = await ca.zeros(100_000)
+        filled = ca.fill(x, 3.0).start()
+        await ca.drain()
+        assert (np.from_dlpack(x) == 3).all()
+        await filled
+
+    with ca.use_device(device):
+        asyncio.run(main())
