@@ -328,7 +328,7 @@ async def shared_replay(device):
     async def one():
         same(await replay.then(ca.copy).to_host(), 1)
 
-    await asyncio.gather(one(), one(), wait(graph.launch()))
+    await asyncio.gather(one(), one(), wait(graph.replay(x=x)))
     await graph.aclose()
 
 
