@@ -81,7 +81,10 @@ class GraphCache(Generic[K, T]):
         )
 
     def get(self, key: K) -> DeviceOp[CudaGraph[T]]:
-        """An operation that yields the graph of the key's bucket, captured on first use."""
+        """An operation that yields the graph of the key's bucket, captured on first use.
+
+        `build` is called here, not by the await, and what it raises comes out of this call; the next one tries again.
+        """
         place = self.bucket(key)
         with self._lock:
             found = self._graphs.get(place)

@@ -212,8 +212,9 @@ class CudaGraph(Generic[T]):
         What `update()` was given since the last call of this runs before it. Inside a capture it makes this graph a
         part of the one that is captured.
 
-        Raises (when it runs):
-            ClosedError: the graph is closed, or a tensor that it uses was freed.
+        Raises:
+            ClosedError: the graph is closed; when it runs also, a tensor that it uses was freed.
+            DeviceLostError: the device is known to be lost; else, when it runs.
         """
         self._check_open()
         pending, self._pending = self._pending, []

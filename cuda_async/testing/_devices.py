@@ -17,8 +17,9 @@ def stepped_device(*, memory_bytes: int = 64 << 20) -> tuple[Device, HostDriver]
     """A host device of the test's own, and the controls that advance it.
 
     Make it current with `use_device(device)`. Nothing enqueued on it runs until `controls.advance()`, one entry at a
-    time, or `controls.advance_all()`; `controls.fail_next(call, error)` lets a driver call fail, `controls.freed` lists
-    freed addresses, and `controls.wait_enqueued(stream.handle)` waits for another thread's or task's work.
+    time, or `controls.advance_all()`; `controls.fail_next(call, error)` lets a driver call fail,
+    `controls.fail_device(error)` the device; `controls.freed` lists freed addresses, and
+    `controls.wait_enqueued(stream.handle)` waits for another thread's or task's work.
     Blocking calls (`sync()`) need another thread to advance.
 
     Args:

@@ -123,7 +123,11 @@ class SteppedControls:
             )
 
     def fail_next(self, call: str, error: Exception) -> None:
-        """The next call of the driver method `call` raises `error` and does nothing; may be given several times."""
+        """The next call of the driver method `call` raises `error` and does nothing; may be given several times.
+
+        Raises:
+            ValueError: `call` is no method of `cuda_async.driver.Driver`; the message lists them.
+        """
         self._need_stepped("fail_next")
         if call not in _CALLS:
             raise ValueError(f"the driver has no method {call!r}; it has {', '.join(_CALLS)}")

@@ -26,10 +26,11 @@ class ReportedAccess:
     Attributes:
         access: `read`, `write`, `update` (an atomic), `compare and swap`, `free` or `allocation`.
         work: what did it: `kernel scale`, `copy`, `fill`, `the host`, ...
-        place: the line and operation of the kernel; empty for other work.
-        block, thread: which ones, for a kernel; None where there were several.
+        place: the line and operation of the kernel; empty for other work, and for `out of bounds` and `freed`, where
+            the `MemoryFault` says it.
+        block, thread: which ones, for a kernel; None where there were several, and where `place` is empty.
         stream: number of the stream on its device, None for the host. device: such as `host:0`.
-        enqueued: the line of the program that asked for it; empty where that is not known.
+        enqueued: the line of the program that asked for it; empty where that is not known, as on a worker thread.
     """
 
     access: str
