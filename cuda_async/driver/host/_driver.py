@@ -283,7 +283,9 @@ class HostDriver(SteppedControls):
         if record is None:
             return True
         self.engine.look(record)
-        if self.checker is not None and record.done:
+        if not record.done:  # not asked again: another thread may complete it now
+            return False
+        if self.checker is not None:
             self.checker.observed(record)
         return _is_done(record)
 
@@ -678,9 +680,11 @@ class HostDriver(SteppedControls):
 
 
 def _is_done(record: EventRecord) -> bool:
-    if record.done and record.failure is not None:
+    if not record.done:
+        return False
+    if record.failure is not None:
         raise record.failure.tell()
-    return record.done
+    return True
 
 
 def _check_conversion(dst_dtype: np.dtype[np.generic], src_dtype: np.dtype[np.generic]) -> None:

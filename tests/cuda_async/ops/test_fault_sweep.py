@@ -60,6 +60,7 @@ class Faults:
         self.at, self.error, self.sticky = at, error, sticky
         self.failed = None
         self.on = False
+        self.advancing = threading.RLock()
         for name in CALLS:
             setattr(self.driver, name, self.counted(name, getattr(self.driver, name)))
 
@@ -85,7 +86,8 @@ class Faults:
                 if self.sticky and self.failed is not None:
                     raise ca.DeviceLostError("made to fail again")
             if name in WAITING:
-                self.driver.advance_all()
+                with self.advancing:  # by one thread at a time
+                    self.driver.advance_all()
             return call(*args, **kwargs)
 
         return counting

@@ -34,15 +34,18 @@ class Nothing:
 def interrupts():
     """Arms a timer that raises `KeyboardInterrupt` wherever the main thread is then; 0 disarms it.
 
-    Again 50 ms later: where a finalizer ran, Python has dropped the first.
+    Again 50 ms later: where a finalizer ran, Python has dropped the first. No collection comes in between, whose
+    callbacks Python guards in the same way.
     """
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
+    gc.disable()
     yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
     signal.setitimer(signal.ITIMER_REAL, 0)
+    gc.enable()
     signal.signal(signal.SIGALRM, before)
 
 
