@@ -130,9 +130,12 @@ def explore(
     failure = found.failure
     if failure is not None and raising:
         again = f"seeds=[{failure.seed}]" if failure.seed is not None else "exhaustive=True"
+        alike = ", check=True" if check else ""
+        if memory_bytes != _MEMORY_BYTES:
+            alike += f", memory_bytes={memory_bytes}"
         failure.error.add_note(
-            f"in run {failure.runs} of {getattr(program, '__qualname__', program)}; again: explore(..., {again}), or "
-            f"replay(..., {format_trace(failure.trace)!r})"
+            f"in run {failure.runs} of {getattr(program, '__qualname__', program)}; again: "
+            f"explore(..., {again}{alike}), or replay(..., {format_trace(failure.trace)!r}{alike})"
         )
         raise failure.error
     return found
@@ -175,10 +178,16 @@ def _run(
 
 
 def replay(
-    program: Callable[[Device], Any], trace: str | Sequence[int], *, memory_bytes: int = _MEMORY_BYTES
+    program: Callable[[Device], Any],
+    trace: str | Sequence[int],
+    *,
+    check: bool = False,
+    memory_bytes: int = _MEMORY_BYTES,
 ) -> tuple[int, ...]:
     """Run `program(device)` once more as a trace says, that of a `Failure` or as text.
 
+    Args:
+        check, memory_bytes: as `explore` had them.
     Returns:
         The trace of this run: the same, and longer where the recorded one had ended.
     Raises:
@@ -186,5 +195,5 @@ def replay(
     """
     order = ReplayedOrder(parse_trace(trace) if isinstance(trace, str) else trace)
     with _one_at_a_time:
-        run_program(program, order, memory_bytes)
+        run_program(program, order, memory_bytes, check)
     return tuple(order.trace)

@@ -13,7 +13,7 @@ import pytest
 import cuda_async as ca
 from cuda_async.driver.host import Footprint
 from cuda_async.driver.host._settings import host_check
-from cuda_async.errors import MemoryFault
+from cuda_async.errors import CheckError, MemoryFault
 from cuda_async.graph import _recorder
 from cuda_async.testing import checked_device, explore, format_trace, parse_trace, replay, seeded_device
 
@@ -147,6 +147,19 @@ def test_missing_wait_is_found_and_replays(how):
         again = explore(reads_too_early, seeds=[failure.seed], raising=False).failure
         assert again.trace == failure.trace
         assert f"seed {failure.seed}, run 1: AssertionError" in str(again)
+
+
+@pytest.mark.parametrize("how", [{"seeds": 30}, {"exhaustive": True}], ids=["seeds", "all"])
+@pytest.mark.parametrize("more", [{}, {"memory_bytes": 1 << 20}], ids=["", "memory"])
+def test_what_only_the_checking_mode_finds_replays_as_the_note_says(how, more):
+    with pytest.raises(CheckError) as caught:
+        explore(fills(2, 1, same=True)[0], check=True, **how, **more)
+    (note,) = [note for note in caught.value.__notes__ if note.startswith("in run")]
+    for call in note.partition("again: ")[2].split(", or "):
+        with pytest.raises(CheckError):
+            eval(call.replace("...", "program"), {**globals(), "program": fills(2, 1, same=True)[0]})
+    assert note.count("check=True") == 2
+    assert note.count("memory_bytes=1048576") == (2 if more else 0)
 
 
 def test_no_schedule_of_ordered_work_fails():
