@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import operator
 import threading
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,7 @@ from ._trace import format_trace, parse_trace
 from ._world import free_pinned, run_program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from ..driver.host import DrawnOrder
     from ..scheduling import Device
@@ -96,7 +98,7 @@ def explore(
     seed. It fails by raising. Tensors and operations of one run mean nothing in the next: make them in the program.
 
     Args:
-        seeds: how many seeds, from 0, or which ones. Each is one run.
+        seeds: how many seeds, from 0, or which ones: whole numbers from 0. Each is one run.
         exhaustive: go through all schedules instead, except those that differ only in the order of neighbours that
             touch nothing in common. For small programs: a few streams with a few entries. Blocks of a kernel run in
             order.
@@ -108,7 +110,11 @@ def explore(
     Raises:
         SchedulingError: in a run, all waits for something that cannot come; or the program depends on more than the
             schedule.
+        TypeError, ValueError: no number of seeds, no seed, or a limit below 1.
     """
+    chosen: Iterable[int] = () if exhaustive else _chosen_seeds(seeds)
+    if operator.index(limit) < 1:
+        raise ValueError(f"limit is {limit}; give a number of runs from 1")
     found = Exploration()
     with _one_at_a_time:
         was_enabled = gc.isenabled()
@@ -118,9 +124,11 @@ def explore(
             if exhaustive:
                 _search(program, found, limit, memory_bytes, check)
             else:
-                for seed in range(seeds) if isinstance(seeds, int) else seeds:
+                for seed in chosen:
                     if _run(program, SeededOrder(seed), seed, found, memory_bytes, check):
                         break
+                if not found.runs:
+                    raise ValueError("explore() has run nothing: the seeds are empty; give a number of them from 1")
         finally:
             gc.collect()  # devices of runs that are over, while it need not look through everything else
             gc.unfreeze()
@@ -139,6 +147,19 @@ def explore(
         )
         raise failure.error
     return found
+
+
+def _chosen_seeds(seeds: object) -> Iterable[int]:
+    """Which seeds they are; whether each is one, `SeededOrder` checks."""
+    if isinstance(seeds, Iterable) and not isinstance(seeds, str | bytes):
+        return seeds
+    try:
+        count = operator.index(seeds)  # type: ignore[arg-type]  # that is the question
+    except TypeError:
+        raise TypeError(f"seeds is a number of seeds, or an iterable of them, got {seeds!r}") from None
+    if count < 1:
+        raise ValueError(f"seeds is {count}; give a number of seeds from 1, or an iterable of seeds")
+    return range(count)
 
 
 def _search(
@@ -192,8 +213,14 @@ def replay(
         The trace of this run: the same, and longer where the recorded one had ended.
     Raises:
         SchedulingError: the program took another way.
+        ValueError: the trace is empty, and the program is one with decisions.
     """
     order = ReplayedOrder(parse_trace(trace) if isinstance(trace, str) else trace)
     with _one_at_a_time:
         run_program(program, order, memory_bytes, check)
+    if order.trace and not order.recorded:
+        raise ValueError(
+            f"the trace is empty, so nothing was replayed: the program had {len(order.trace)} decisions to make; "
+            "give the trace of a failure"
+        )
     return tuple(order.trace)

@@ -9,6 +9,7 @@ asked for it), `WORKER` (the next piece of slow host work runs), `TIMER` (time p
 
 from __future__ import annotations
 
+import operator
 import random
 import time
 from typing import TYPE_CHECKING, Protocol
@@ -153,6 +154,9 @@ class SeededOrder(DrawnOrder):
     - ranks: each actor gets a rank and the first one always goes, until it is sent to the end of the line, which
       happens at random, every 2 to 50 decisions (Burckhardt et al., "A Randomized Scheduler with Probabilistic
       Guarantees of Finding Bugs", ASPLOS 2010).
+
+    Raises:
+        TypeError, ValueError: the seed is no whole number from 0.
     """
 
     def __init__(self, seed: int) -> None:
@@ -161,7 +165,7 @@ class SeededOrder(DrawnOrder):
 
     def restart(self, seed: int) -> None:
         """From now on as a new order with that seed."""
-        self.seed = seed
+        self.seed = seed = _as_seed(seed)
         self.trace = []
         self._chance = random.Random(seed)
         self._host_turns = 0
@@ -221,28 +225,31 @@ class SeededOrder(DrawnOrder):
 class ReplayedOrder(DrawnOrder):
     """Decides as a trace says; past its end, for the last actor each time.
 
+    Attributes:
+        recorded: the trace it follows.
+
     Raises (when it decides):
         SchedulingError: the trace names an actor that cannot act now: it is of another program.
     """
 
     def __init__(self, trace: Sequence[int]) -> None:
         super().__init__()
-        self._recorded = tuple(trace)
+        self.recorded = tuple(trace)
 
     def decide(self, actors: Sequence[int]) -> int:
         position = len(self.trace)
-        if position >= len(self._recorded):
+        if position >= len(self.recorded):
             return actors[-1]
-        actor = self._recorded[position]
+        actor = self.recorded[position]
         if actor not in actors:
             raise self._departed(position)
         return actor
 
     def decide_number(self, count: int) -> int:
         position = len(self.trace)
-        if position >= len(self._recorded):
+        if position >= len(self.recorded):
             return 0
-        number = -1 - self._recorded[position]
+        number = -1 - self.recorded[position]
         if not 0 <= number < count:
             raise self._departed(position)
         return number
@@ -252,6 +259,17 @@ class ReplayedOrder(DrawnOrder):
             f"the run departed from the recorded trace at decision {position}: it is of another program, or the "
             "program depends on more than the schedule (time, threads, random numbers)"
         )
+
+
+def _as_seed(seed: object) -> int:
+    """A negative number would draw what its absolute value does; of other things, not all draw the same each time."""
+    try:
+        number = operator.index(seed)  # type: ignore[arg-type]  # that is the question
+    except TypeError:
+        raise TypeError(f"a seed is a whole number from 0, got {seed!r}") from None
+    if number < 0:
+        raise ValueError(f"a seed is a whole number from 0, got {seed!r}")
+    return number
 
 
 def _ready_since(queue: Queue) -> float:

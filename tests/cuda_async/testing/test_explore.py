@@ -275,6 +275,47 @@ def test_device_of_the_process_is_back_afterwards():
     assert ca.Device("host:0") is ca.Device("host:0")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"seeds": 0}, ValueError, "seeds is 0; give a number of seeds from 1"),
+        ({"seeds": -1}, ValueError, "seeds is -1; give a number"),
+        ({"seeds": []}, ValueError, "has run nothing: the seeds are empty"),
+        ({"seeds": iter(())}, ValueError, "has run nothing: the seeds are empty"),
+        ({"seeds": "a"}, TypeError, "a number of seeds, or an iterable of them, got 'a'"),
+        ({"seeds": 1.5}, TypeError, r"a number of seeds, or an iterable of them, got 1\.5"),
+        ({"seeds": None}, TypeError, "a number of seeds, or an iterable of them, got None"),
+        ({"seeds": ["a"]}, TypeError, "a seed is a whole number from 0, got 'a'"),
+        ({"seeds": [-1]}, ValueError, "a seed is a whole number from 0, got -1"),
+        ({"exhaustive": True, "limit": 0}, ValueError, "limit is 0; give a number of runs from 1"),
+        ({"limit": -3}, ValueError, "limit is -3"),
+    ],
+)
+def test_runs_that_cannot_be_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        explore(reads_in_time, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("seed", "error"), [("a", TypeError), (None, TypeError), (1.5, TypeError), (-1, ValueError)]
+)
+def test_what_is_no_seed_is_refused(seed, error):
+    with pytest.raises(error, match=f"a seed is a whole number from 0, got {seed!r}"):
+        seeded_device(seed)
+
+
+def test_seeds_of_numpy_are_numbers():
+    traces = [explore(reads_in_time, seeds=seeds).digests() for seeds in ([1, 2], np.array([1, 2]))]
+    assert traces[0] == traces[1]
+    assert explore(reads_in_time, seeds=np.int64(2)).runs == 2
+
+
+def test_an_empty_trace_replays_no_program_with_decisions():
+    with pytest.raises(ValueError, match="the trace is empty, so nothing was replayed: the program had"):
+        replay(reads_in_time, "")
+    assert replay(lambda device: None, "") == ()
+
+
 def test_traces_as_text():
     trace = (0, 0, 1, 2, -1, -3, 3, 4, 5, 5)
     text = format_trace(trace)
