@@ -128,7 +128,9 @@ def explore(
                     if _run(program, SeededOrder(seed), seed, found, memory_bytes, check):
                         break
                 if not found.runs:
-                    raise ValueError("explore() has run nothing: the seeds are empty; give a number of them from 1")
+                    raise ValueError(
+                        "explore() has run nothing: the seeds are empty; give a number of them from 1"
+                    )
         finally:
             gc.collect()  # devices of runs that are over, while it need not look through everything else
             gc.unfreeze()

@@ -1,8 +1,8 @@
 """An event loop whose every turn is decided by the order of a seeded device, timers too.
 
 It runs asyncio's tasks, and anyio's, as asyncio's own loop does (handles in the order they were scheduled), but has no
-sockets, no signals, no subprocesses and no clock: a timer fires when the order says that time passes. Before each
-handle, and while there is none, the device may act.
+sockets, no signals, no subprocesses and no clock: a timer fires when the order says that time passes. What it does not
+have it refuses in words. Before each handle, and while there is none, the device may act.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import heapq
 import itertools
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ..driver.host import HOST, TIMER
 from ..errors import SchedulingError
@@ -177,3 +177,33 @@ class ExploringLoop(asyncio.AbstractEventLoop):
 
     def is_closed(self) -> bool:
         return self._closed
+
+
+# ------------------------------------------------------------------------------------ what there is not
+
+_OF_THE_LOOP = (
+    *("run_", "stop", "close", "shutdown_", "set_default_executor", "set_debug", "set_exception_handler"),
+    *("get_exception_handler", "set_task_factory"),
+)
+"""How methods begin that run the loop or change it; the others are for what comes from outside."""
+
+
+def _refusal(name: str) -> Callable[..., NoReturn]:
+    if name.startswith(_OF_THE_LOOP):
+        why = "explore() and replay() make the loop, run it and close it: the program only runs on it"
+    else:
+        why = (
+            "its event loop has no sockets, pipes, files, signals or subprocesses, because no schedule decides when "
+            "something comes from them; let the program take a stand-in for that part, such as an asyncio.Queue"
+        )
+
+    def refused(self: ExploringLoop, *_: object, **__: object) -> NoReturn:
+        raise NotImplementedError(f"a program that is explored cannot use loop.{name}(): {why}")
+
+    refused.__name__ = name
+    return refused
+
+
+for _name in dir(asyncio.AbstractEventLoop):
+    if not _name.startswith("_") and _name not in vars(ExploringLoop):
+        setattr(ExploringLoop, _name, _refusal(_name))

@@ -16,6 +16,7 @@ from cuda_async.driver.host._settings import host_check
 from cuda_async.errors import CheckError, MemoryFault
 from cuda_async.graph import _recorder
 from cuda_async.testing import checked_device, explore, format_trace, parse_trace, replay, seeded_device
+from cuda_async.testing._loop import ExploringLoop
 
 races_on_purpose = pytest.mark.skipif(bool(host_check()), reason="the checking mode would find the race")
 
@@ -223,6 +224,31 @@ async def test_inside_an_event_loop_is_refused():
         explore(reads_in_time, seeds=1)
     with pytest.raises(RuntimeError, match="call this outside of event loops"):
         replay(reads_in_time, "h")
+
+
+@pytest.mark.parametrize(
+    ("use", "name", "why"),
+    [
+        (lambda: asyncio.open_connection("localhost", 1), "create_connection", "no sockets, pipes"),
+        (lambda: asyncio.start_server(print, "localhost", 0), "create_server", "no sockets, pipes"),
+        (lambda: asyncio.create_subprocess_exec("true"), "subprocess_exec", "signals or subprocesses"),
+        (lambda: asyncio.get_running_loop().add_signal_handler(2, print), "add_signal_handler", "signals"),
+        (lambda: asyncio.get_running_loop().add_reader(0, print), "add_reader", "a stand-in for that part"),
+        (lambda: asyncio.get_running_loop().stop(), "stop", "the program only runs on it"),
+        (lambda: asyncio.get_running_loop().set_debug(True), "set_debug", "the program only runs on it"),
+    ],
+)
+def test_what_the_loop_does_not_have_it_refuses_in_words(use, name, why):
+    async def program(device):
+        await use()
+
+    with pytest.raises(NotImplementedError, match=rf"explored cannot use loop\.{name}\(\): .*{why}"):
+        explore(program, seeds=1)
+
+
+def test_every_method_of_an_event_loop_works_or_is_refused_in_words():
+    for name in vars(asyncio.AbstractEventLoop):
+        assert name in vars(ExploringLoop) or name.startswith("_"), name
 
 
 def test_time_passes_when_the_schedule_says_so():
