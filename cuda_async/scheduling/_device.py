@@ -635,9 +635,11 @@ class Device:
                 names.extend(
                     r.name for r in stream._retained if getattr(r, "is_kernel", False) and r.name not in names
                 )
+            names.extend(n for n in lost.kernels if n not in names)
             running = f"; kernels in flight: {', '.join(names)}" if names else ""
+            cause = lost.__cause__ or lost  # the driver's own error names the device and kernels too
             error = DeviceLostError(
-                f"{self} is lost: {lost}{running}. Nothing more can run on it in this process; restart the process",
+                f"{self} is lost: {cause}{running}. Nothing more can run on it in this process; restart the process",
                 tuple(names),
             )
             error.__cause__ = lost.__cause__ or DeviceLostError(str(lost), lost.kernels)

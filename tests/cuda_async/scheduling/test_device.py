@@ -131,6 +131,7 @@ def test_lost_device_fails_everything_with_its_cause(stepped):
     with pytest.raises(ca.DeviceLostError, match="is lost") as info:
         future.sync()
     assert info.value.__cause__ is not None
+    assert str(info.value).startswith("host:0 is lost: unplugged. Nothing more can run on it")
     assert not stepped.is_healthy
     with pytest.raises(ca.DeviceLostError, match="is lost"):
         tensor_op.sync()
