@@ -23,7 +23,7 @@ from ..errors import AliasError, CaptureError
 from ..memory import Buffer, Mut, Read, Tensor, fill_pattern
 from ..ops import check_operand
 from ..ops._arguments import MUT, OTHER, READ, Step, _argument_step
-from ..ops._launch import as_dimensions, as_shared_bytes, check_aliases
+from ..ops._launch import as_dimensions, as_shared_bytes, check_aliases, shared_memory_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,11 +233,9 @@ class GraphNode:
     def _allow_shared(self, node: KernelNode, size_bytes: int) -> None:
         device = self._graph._device
         static = device.driver.function_info(node.function).static_shared_bytes
-        limit = device.limits.max_shared_bytes_per_block_optin - static
-        if not 0 <= size_bytes <= limit:
-            raise CaptureError(
-                f"{node.name}: asked for {size_bytes} bytes of dynamic shared memory, the limit is {limit}"
-            )
+        problem = shared_memory_problem(size_bytes, static, device)
+        if problem:
+            raise CaptureError(f"{node.name}: {problem}")
         if size_bytes + static > device.limits.max_shared_bytes_per_block:
             device.driver.function_allow_shared_bytes(node.function, size_bytes)
 

@@ -42,6 +42,7 @@ __all__ = [
     "check_argument_aliases",
     "full_dimensions",
     "launch_step_by_step",
+    "shared_memory_problem",
 ]
 
 _new = object.__new__
@@ -96,6 +97,25 @@ def as_shared_bytes(size_bytes: object) -> int:
         return operator.index(size_bytes)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"shared_mem_bytes is {size_bytes!r}; expected an int") from None
+
+
+def shared_memory_problem(size_bytes: int, static_bytes: int, device: Device) -> str:
+    """What is wrong with an amount of dynamic shared memory for a kernel with `static_bytes` of its own, or nothing."""
+    if size_bytes < 0:
+        return f"shared_mem_bytes is {size_bytes}; it cannot be negative"
+    most = device.limits.max_shared_bytes_per_block_optin
+    if static_bytes > most:
+        return (
+            f"the kernel declares {static_bytes} bytes of static shared memory, a block has at most {most} "
+            f"on {device}; use less, or global memory"
+        )
+    limit = most - static_bytes
+    if size_bytes > limit:
+        less = f" ({most} less {static_bytes} static)" if static_bytes else ""
+        return (
+            f"asked for {size_bytes} bytes of dynamic shared memory, the limit on {device} is {limit}{less}"
+        )
+    return ""
 
 
 def check_aliases(

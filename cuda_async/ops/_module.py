@@ -25,6 +25,7 @@ from ._launch import (
     check_argument_aliases,
     full_dimensions,
     launch_step_by_step,
+    shared_memory_problem,
 )
 from ._unprepared import UNPREPARED
 from ._written import LaunchFunction, write_launch
@@ -364,14 +365,9 @@ class LoadedFunction:
         required = self.info.required_block
         if required is not None and required != block:
             raise LaunchError(f"{self.name}: the kernel was compiled for blocks of {required}, got {block}")
-        if shared_bytes < 0:
-            raise LaunchError(f"{self.name}: shared_mem_bytes is {shared_bytes}; it cannot be negative")
-        limit = limits.max_shared_bytes_per_block_optin - self.info.static_shared_bytes
-        if shared_bytes > limit:
-            raise LaunchError(
-                f"{self.name}: asked for {shared_bytes} bytes of dynamic shared memory, the limit on {self.device} is "
-                f"{limit} ({limits.max_shared_bytes_per_block_optin} less {self.info.static_shared_bytes} static)"
-            )
+        problem = shared_memory_problem(shared_bytes, self.info.static_shared_bytes, self.device)
+        if problem:
+            raise LaunchError(f"{self.name}: {problem}")
         if shared_bytes + self.info.static_shared_bytes > self._allowed_shared:
             self.driver.function_allow_shared_bytes(self.handle, shared_bytes)
             self._allowed_shared = shared_bytes + self.info.static_shared_bytes

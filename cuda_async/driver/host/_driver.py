@@ -522,7 +522,7 @@ class HostDriver(SteppedControls):
 
     def function_allow_shared_bytes(self, function: FunctionHandle, size_bytes: int) -> None:
         found = self._function(function, "cuFuncSetAttribute")
-        most = LIMITS.max_shared_bytes_per_block_optin - found.info.static_shared_bytes
+        most = max(0, LIMITS.max_shared_bytes_per_block_optin - found.info.static_shared_bytes)
         if not 0 <= size_bytes <= most:
             hint = f"{size_bytes} bytes of dynamic shared memory for {found.info.name}; it can have {most}"
             raise driver_error("cuFuncSetAttribute", "CUDA_ERROR_INVALID_VALUE", hint)

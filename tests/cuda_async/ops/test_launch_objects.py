@@ -60,3 +60,43 @@ def test_classes_made_anew_are_forgotten(device, saxpy, monkeypatch):
         assert out.to_host().sync().tolist() == [3.0] * (n % 4 + 1) + [0.0] * (3 - n % 4)
         assert len(loaded.plans) <= 8
         assert len(loaded.launchers) <= 8
+
+
+MANY_STATIC = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry wide(.param .u64 out)
+{
+    .shared .align 4 .b8 own[99999999];
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("size_bytes", [0, 64])
+def test_more_static_shared_memory_than_a_block_has_is_refused(host, size_bytes):
+    x = ca.zeros(4).sync()
+    wide = ca.Module.from_ptx(MANY_STATIC).function("wide")
+    with pytest.raises(
+        ca.LaunchError,
+        match=r"wide: the kernel declares 99999999 bytes of static shared memory, a block has at most 232448 on host:0",
+    ):
+        wide.launch(1, 1, ca.mut(x), shared_mem_bytes=size_bytes).sync()
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "message"),
+    [
+        (300_000, r"asked for 300000 bytes of dynamic shared memory, the limit on host:0 is 232448$"),
+        (-1, "shared_mem_bytes is -1; it cannot be negative"),
+    ],
+)
+def test_dynamic_shared_memory_beyond_the_limit_is_refused(host, saxpy, size_bytes, message):
+    x, y, out = ca.zip(ca.ones(4), ca.ones(4), ca.empty(4)).sync()
+    arguments = (4, 2.0, ca.read(x), ca.read(y), ca.mut(out))
+    with pytest.raises(ca.LaunchError, match=f"saxpy_f32: {message}"):
+        saxpy.launch(1, 4, *arguments, shared_mem_bytes=size_bytes).sync()
+    node = saxpy.launch(1, 4, *arguments).graph().sync().nodes[0]
+    with pytest.raises(ca.CaptureError, match=f"saxpy_f32: {message}"):
+        node.set_launch(shared_mem_bytes=size_bytes)
