@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -31,8 +31,6 @@ from ._unprepared import UNPREPARED
 from ._written import LaunchFunction, write_launch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ..driver import Driver
     from ..scheduling import Stream
     from ._context import ExecutionContext
@@ -64,6 +62,8 @@ class Module:
 
     @classmethod
     def _make(cls, name: str, image: bytes | HostImage | None, source: _CudaSource | None = None) -> Module:
+        if not isinstance(name, str):
+            raise TypeError(f"a module's name is a str, got {name!r}")
         self = object.__new__(cls)
         self.name = name
         self._image = image
@@ -86,13 +86,12 @@ class Module:
         """Kernels in PTX text. Runs on CUDA devices (the driver compiles it) and on the host device.
 
         Raises:
+            TypeError: neither text nor bytes.
             CompileError: empty, or no PTX; what the text itself has wrong is reported when it is loaded.
         """
-        if isinstance(ptx, os.PathLike):
-            raise TypeError(
-                f"from_ptx() takes PTX text, got the path {os.fspath(ptx)!r}; use Module.from_file()"
-            )
-        data = ptx.encode() if isinstance(ptx, str) else bytes(ptx)
+        data = (
+            ptx.encode() if isinstance(ptx, str) else _as_bytes("from_ptx() takes PTX as str or bytes", ptx)
+        )
         if not data.strip(b" \t\r\n\0"):
             raise CompileError(f"{name}: the PTX is empty")
         if data.startswith((ELF_MAGIC, FATBIN_MAGIC)):
@@ -108,9 +107,9 @@ class Module:
         """Kernels in a cubin or fatbin. Runs on CUDA devices of its architecture.
 
         Raises:
-            CompileError: empty, or neither a cubin nor a fatbin.
+            TypeError: no bytes. CompileError: empty, or neither a cubin nor a fatbin.
         """
-        data = bytes(cubin)
+        data = _as_bytes("from_cubin() takes the bytes of a cubin or fatbin", cubin)
         if not data.startswith((ELF_MAGIC, FATBIN_MAGIC)):
             what = "empty" if not data else f"no cubin or fatbin (it starts with {data[:4]!r})"
             raise CompileError(f"{name}: the image is {what}")
@@ -132,9 +131,13 @@ class Module:
         Args:
             options: NVRTC options such as `"--use_fast_math"`. headers: name -> text for `#include`.
             name_expressions: such as `"scale<float>"`, to be used as names in `function()`.
-        Raises (when it is loaded):
-            CompileError: with NVRTC's log. ContextError: NVRTC is not installed.
+        Raises:
+            TypeError: the source is no text, or what goes with it is no sequence or mapping of strings.
+            CompileError: empty; when it is loaded, with NVRTC's log.
+            ContextError: (when it is loaded) NVRTC is not installed.
         """
+        if not isinstance(source, str):
+            raise _refused("from_cuda_source() takes CUDA C++ as str", source)
         if not source.strip():
             raise CompileError(f"{name}: the CUDA source is empty")
         return cls._make(
@@ -142,10 +145,10 @@ class Module:
             None,
             _CudaSource(
                 source,
-                tuple(options),
-                dict(headers or {}),
-                tuple(os.fspath(p) for p in include_paths),
-                tuple(name_expressions),
+                _as_strings("options", options),
+                _as_headers(headers),
+                _as_strings("include_paths", include_paths),
+                _as_strings("name_expressions", name_expressions),
             ),
         )
 
@@ -169,6 +172,8 @@ class Module:
     @classmethod
     def from_host_image(cls, image: HostImage) -> Module:
         """Kernels that are Python objects; run on the host device only."""
+        if not isinstance(image, HostImage):
+            raise _refused("from_host_image() takes a HostImage", image)
         return cls._make(image.name, image)
 
     def function(self, name: str, *, signature: Sequence[str] | None = None) -> Function:
@@ -180,8 +185,11 @@ class Module:
                 to `"u64"`, `"f16"`, `"f32"`, `"f64"`, `"bool"`. PTX does not tell signed from unsigned, and a cubin
                 tells sizes only; with a signature ints are checked against their exact range.
         Raises:
+            TypeError: the name is no str. ValueError: no such parameter type.
             CompileError: (when it is loaded) no such kernel; the message lists those there are.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"a kernel's name is a str, got {name!r}")
         return Function._make(self, name, None if signature is None else parse_signature(signature))
 
     def function_names(self, device: Device) -> list[str]:
@@ -228,6 +236,49 @@ class Module:
 
     def __repr__(self) -> str:
         return f"Module({self.name!r})"
+
+
+def _refused(expected: str, given: object) -> TypeError:
+    if isinstance(given, os.PathLike):
+        return TypeError(f"{expected}, got the path {os.fspath(given)!r}; use Module.from_file()")
+    text = repr(given)
+    return TypeError(
+        f"{expected}, got {type(given).__name__} {text if len(text) < 80 else text[:77] + '...'}"
+    )
+
+
+def _as_bytes(expected: str, given: object) -> bytes:
+    """What has a buffer. `bytes()` itself would take numbers, for so many zeros."""
+    if type(given) is bytes:
+        return given
+    try:
+        return memoryview(given).tobytes()  # type: ignore[arg-type]  # that is the question
+    except TypeError:
+        raise _refused(expected, given) from None
+
+
+def _as_strings(what: str, given: object) -> tuple[str, ...]:
+    """Not one string: its letters would be taken for strings."""
+    if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
+        raise TypeError(f"{what} is a sequence of strings, got {given!r}")
+    found = []
+    for one in given:
+        text = os.fspath(one) if isinstance(one, os.PathLike) else one
+        if not isinstance(text, str):
+            raise TypeError(f"{what} is a sequence of strings, got {one!r} in it")
+        found.append(text)
+    return tuple(found)
+
+
+def _as_headers(given: object) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"headers maps names to texts, got {given!r}")
+    for name, text in given.items():
+        if not (isinstance(name, str) and isinstance(text, str)):
+            raise TypeError(f"headers maps names to texts, both str; got {type(text).__name__} for {name!r}")
+    return dict(given)
 
 
 class _CudaSource:
