@@ -13,6 +13,7 @@ from ._dlpack import (
     CUDA_MANAGED,
     CUDA_PINNED,
     ForeignArray,
+    as_dlpack_device,
     import_capsule,
     request_capsule,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "Read",
     "Tensor",
     "Usage",
+    "as_dlpack_device",
     "as_dtype",
     "as_shape",
     "bfloat16",

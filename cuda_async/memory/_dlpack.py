@@ -35,6 +35,7 @@ __all__ = [
     "CUDA_MANAGED",
     "CUDA_PINNED",
     "ForeignArray",
+    "as_dlpack_device",
     "dlpack_device",
     "export_capsule",
     "import_capsule",
@@ -43,6 +44,7 @@ __all__ = [
 
 CPU, CUDA, CUDA_PINNED, CUDA_MANAGED = 1, 2, 3, 13
 """Device types of DLPack that hold memory we can use."""
+_HOSTS, _CUDAS = (CPU, CUDA_PINNED), (CUDA, CUDA_MANAGED)
 
 NEWEST = (1, 1)
 """The version asked of producers: 1.1 has the 8-bit floats."""
@@ -165,6 +167,21 @@ def dlpack_device(tensor: Tensor) -> tuple[int, int]:
     return (CUDA, device.ordinal) if device.kind == "cuda" else (CPU, 0)
 
 
+def as_dlpack_device(value: Any, what: str) -> tuple[int, int]:
+    """(type, number), from what a caller or another library gave; libraries give enumerations too.
+
+    Raises:
+        TypeError: no such pair; `what` begins the message.
+    """
+    try:
+        kind, number = value
+        return int(kind), int(number)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{what} {value!r}; expected a pair of whole numbers, DLPack's device type and the device's number"
+        ) from None
+
+
 def export_capsule(
     tensor: Tensor,
     *,
@@ -175,11 +192,13 @@ def export_capsule(
 ) -> object:
     """What `Tensor.__dlpack__` returns."""
     here = dlpack_device(tensor)
-    if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != here:
-        raise BufferError(
-            f"the tensor is on device {here} of DLPack's numbering, not on {tuple(map(int, dl_device))}; "
-            "copy it over first, through the host with to_host()"
-        )
+    if dl_device is not None:
+        wanted = as_dlpack_device(dl_device, "dl_device is")
+        if wanted != here:
+            raise BufferError(
+                f"the tensor is on device {here} of DLPack's numbering, not on {wanted}; "
+                "copy it over first, through the host with to_host()"
+            )
     if copy:
         raise BufferError("exporting never copies; copy first with ca.copy(tensor), and export the copy")
     if any(n > 1 and stride < 0 for n, stride in zip(tensor.shape, tensor.strides)) and tensor.size:
@@ -256,12 +275,23 @@ def request_capsule(array: Any, stream: int | None) -> object:
         return array.__dlpack__(**arguments)
 
 
-def import_capsule(capsule: object) -> ForeignArray:
+def _same_memory(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether devices agree. Libraries differ in what they call pinned and managed memory; numbers count on CUDA."""
+    if one[0] in _HOSTS:
+        return other[0] in _HOSTS
+    return (
+        one[0] in _CUDAS and other[0] in _CUDAS and (one[1] == other[1] or CUDA_MANAGED in (one[0], other[0]))
+    )
+
+
+def import_capsule(capsule: object, device: tuple[int, int]) -> ForeignArray:
     """Take over what is in a capsule.
 
+    Args:
+        device: where the producer said that the array is.
     Raises:
-        TypeError: an element type that is not supported. BufferError: a version that is not, or a shape, strides or an
-            address that no memory can have.
+        TypeError: an element type that is not supported. BufferError: a version that is not, a capsule of an array
+            elsewhere, or a shape, strides or an address that no memory can have.
     """
     managed = _managed_of(capsule)
     read_only = False
@@ -272,6 +302,12 @@ def import_capsule(capsule: object) -> ForeignArray:
             )
         read_only = bool(managed.flags & _FLAG_READ_ONLY)
     inner = managed.tensor
+    found = (inner.device_type, inner.device_id)
+    if not _same_memory(found, device):
+        raise BufferError(
+            f"__dlpack_device__() of the array says {device}, its capsule says {found} (DLPack's device type, and the "
+            "device's number): the library that made them is wrong in one of them"
+        )
     dtype = _DTYPES.get((inner.code, inner.bits)) if inner.lanes == 1 else None
     if dtype is None:
         name = _CODE_NAMES[inner.code] if inner.code < len(_CODE_NAMES) else "unknown"

@@ -21,6 +21,7 @@ from ..memory import (
     ForeignArray,
     Tensor,
     Usage,
+    as_dlpack_device,
     as_dtype,
     as_shape,
     contiguous_strides,
@@ -108,7 +109,8 @@ def from_dlpack(array: object, *, device: Device | str | None = None) -> Tensor:
         device: where it must be; without it, where it is (`host:0` or the current one for memory of the host).
     Raises:
         TypeError: no such array, or an element type that is not supported; the message says what it is.
-        ContextError: it is elsewhere. BufferError: misaligned, or the producer refuses.
+        ContextError: it is elsewhere. BufferError: misaligned, the producer refuses, or what it hands over is on
+            another device than it says.
     """
     wanted = Device(device) if isinstance(device, str) else device
     if isinstance(array, Tensor):
@@ -124,10 +126,13 @@ def from_dlpack(array: object, *, device: Device | str | None = None) -> Tensor:
             f"from_dlpack() takes an array with __dlpack__ and __dlpack_device__, got {type(array).__name__}; "
             "copy other host data with from_host()"
         )
-    kind, number = (int(n) for n in array.__dlpack_device__())
+    where = as_dlpack_device(
+        array.__dlpack_device__(), f"{type(array).__name__}.__dlpack_device__() returned"
+    )
+    kind, number = where
     if kind in (CPU, CUDA_PINNED):
         _check_host(wanted)
-        return _tensor_on_host(import_capsule(request_capsule(array, None)), wanted)
+        return _tensor_on_host(import_capsule(request_capsule(array, None), where), wanted)
     if kind not in (CUDA, CUDA_MANAGED):
         raise ContextError(
             f"the array is on a device of DLPack's type {kind}; expected the CPU (1) or a CUDA device (2): "
@@ -137,7 +142,7 @@ def from_dlpack(array: object, *, device: Device | str | None = None) -> Tensor:
     if place.kind != "cuda" or place.ordinal != number:
         raise ContextError(f"the array is on cuda:{number}, not on {place}; move it there first")
     stream = checked_open(place)._exchange_stream()
-    return _tensor_on(import_capsule(request_capsule(array, int(stream.handle))), place, stream)
+    return _tensor_on(import_capsule(request_capsule(array, int(stream.handle)), where), place, stream)
 
 
 def from_cuda_array_interface(array: object, *, device: Device | str | None = None) -> Tensor:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import cuda_async as ca
+from cuda_async.memory import import_capsule
 from cuda_async.ops import ExecutionContext
 from cuda_async.scheduling import SingleStream
 from cuda_async.testing import stepped_device
@@ -499,6 +500,70 @@ def test_unknown_numpy_type_is_named():
 def test_import_refuses(make, error, message):
     with pytest.raises(error, match=message):
         ca.from_dlpack(make())
+
+
+class Says(Producer):
+    """What `__dlpack_device__` returns is `says`, whatever the capsule has."""
+
+    def __init__(self, says, **changes):
+        super().__init__(np.zeros(3), **changes)
+        self.says = says
+
+    def __dlpack_device__(self):
+        return self.says
+
+
+@pytest.mark.parametrize("says", ["rubbish", "ab", None, 7, (1,), (1, 0, 0), ("a", 0), (1, None)], ids=repr)
+def test_what_is_no_device_is_refused(says):
+    producer = Says(says)
+    with pytest.raises(TypeError) as caught:
+        ca.from_dlpack(producer)
+    assert str(caught.value).startswith(
+        f"Says.__dlpack_device__() returned {says!r}; expected a pair of whole numbers"
+    )
+    assert producer.capsule is None
+    t = ca.zeros(3).sync()
+    if says is not None:
+        with pytest.raises(TypeError, match=r"dl_device is .*; expected a pair of whole numbers"):
+            t.__dlpack__(dl_device=says)
+
+
+@pytest.mark.parametrize(
+    ("says", "has"), [((1, 0), (2, 0)), ((1, 0), (13, 0)), ((3, 0), (2, 0)), ((1, 0), (10, 0))]
+)
+def test_capsule_of_an_array_elsewhere_is_refused(says, has):
+    """Its address would be used as one of the host's memory."""
+    producer = Says(says, device=has)
+    with pytest.raises(BufferError) as caught:
+        ca.from_dlpack(producer)
+    assert f"__dlpack_device__() of the array says {says}, its capsule says {has}" in str(caught.value)
+    assert get_name(producer.capsule) == b"dltensor_versioned", "it is still its owner's to delete"
+
+
+@pytest.mark.parametrize(("says", "has"), [((3, 0), (1, 0)), ((1, 0), (3, 1)), ((1, 0), (1, 5))])
+def test_pinned_memory_is_the_hosts_under_both_names(says, has):
+    """Torch says that pinned memory is pinned, and makes capsules that say it is the CPU's."""
+    assert ca.from_dlpack(Says(says, device=has)).shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("said", "capsule", "agrees"),
+    [
+        ((2, 0), (2, 0), True),
+        ((2, 0), (2, 1), False),
+        ((2, 0), (1, 0), False),
+        ((13, 1), (2, 0), True),
+        ((2, 1), (13, 0), True),
+        ((13, 0), (3, 0), False),
+    ],
+)
+def test_devices_of_capsules_of_cuda_memory(said, capsule, agrees):
+    producer = Producer(np.zeros(3), device=capsule)
+    if agrees:
+        assert import_capsule(producer.__dlpack__(), said).shape == (3,)
+    else:
+        with pytest.raises(BufferError, match="its capsule says"):
+            import_capsule(producer.__dlpack__(), said)
 
 
 def test_consumed_capsule_is_refused():
