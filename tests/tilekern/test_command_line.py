@@ -1,6 +1,7 @@
 """The command `tilekern`."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -163,3 +164,23 @@ def test_cache_commands(source, disassemble):
 def test_without_a_command_help_is_printed(capsys):
     assert main([]) == 2
     assert "compile" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+def test_output_that_nobody_reads_on_ends_it_quietly(tmp_path, buffered):
+    """As `tilekern cache list | head` does, once `head` has what it wants."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    unbuffered = [] if buffered else ["-u"]
+    environment = {**os.environ, "TILEKERN_CACHE_DIR": str(tmp_path)}
+    try:
+        done = subprocess.run(
+            [sys.executable, *unbuffered, "-m", "tilekern", "cache", "info"],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            env=environment,
+            timeout=60,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -28,7 +30,11 @@ example:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code: 0, 1 where something did not compile, 2 for a wrong command line."""
+    """Run the command.
+
+    Its exit code: 0, 1 where something did not compile, 2 for a wrong command line, 141 where nobody reads on what it
+    prints (`tilekern cache list | head`), as a shell has it.
+    """
     parser = _parser()
     given = parser.parse_args(arguments)
     if not hasattr(given, "run"):
@@ -36,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         code: int = given.run(given)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+        return 128 + 13  # SIGPIPE
     except UsageError as error:
         sys.stderr.write(f"tilekern: {error}\n")
         return 2
@@ -43,6 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"tilekern: {error}\n")
         return 1
     return code
+
+
+def _drop_output() -> None:
+    """Nobody reads it: the interpreter, which flushes it at its end, would say so once more."""
+    with contextlib.suppress(OSError, ValueError):  # an output that is no file
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _parser() -> argparse.ArgumentParser:
