@@ -240,7 +240,7 @@ class Checker:
                     if start <= address < end:
                         kind = "freed"
                         first = reported("free", free, "", None)
-                        reason += f"; {first}"
+                        reason += f"; what freed it: {first}"
                         break
             self._report(
                 work,

@@ -43,7 +43,10 @@ class ReportedAccess:
     enqueued: str = ""
 
     def __str__(self) -> str:
-        text = f"{self.access} by {self.work}"
+        is_itself = self.work == self.access or self.work.startswith(
+            f"{self.access} of "
+        )  # an allocation, a free
+        text = self.work if is_itself else f"{self.access} by {self.work}"
         if self.block is not None:
             text += f", block {self.block}"
         if self.thread is not None:

@@ -131,6 +131,11 @@ class Shadow:
         self.write_who: NDArray[np.int32] = empty.view(np.int32)
         self.read_who: NDArray[np.int32] = empty.view(np.int32)
 
+    def describe(self, offset: int | None) -> str:
+        """It, or a byte of it, in words."""
+        extent = f"the {self.what} of {self.size_bytes} bytes at {self.start:#x}"
+        return extent if offset is None else f"byte {offset} of {extent}"
+
     def strip(self, address: int, shape: Sequence[int], strides_bytes: Sequence[int], item: int) -> Strip:
         """The cells of a strided array of elements of `item` bytes."""
         offset = address - self.start

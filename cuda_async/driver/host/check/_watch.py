@@ -249,8 +249,7 @@ class PtxWatch:
 
     def _shared_shadow(self, wave: Wave) -> Shadow:
         if wave.shared_shadow is None:
-            size = wave.blocks * wave.shared_stride
-            wave.shared_shadow = Shadow(0, size, "shared memory of all blocks", given=False)
+            wave.shared_shadow = _SharedShadow(wave, self.order)
         return wave.shared_shadow
 
     def _blocks_of(self, addresses: NDArray[np.uint64]) -> list[tuple[Block, NDArray[np.int64] | None]]:
@@ -271,6 +270,25 @@ class PtxWatch:
             found.append((block, left[inside]))
             left = left[~inside]
         return found
+
+
+class _SharedShadow(Shadow):
+    """Of the shared memory of a wave's blocks, one behind the other, which has no addresses."""
+
+    __slots__ = ("_first_block", "_order", "_stride")
+
+    def __init__(self, wave: Wave, order: LaunchOrder) -> None:
+        super().__init__(0, wave.blocks * wave.shared_stride, "shared memory", given=False)
+        self._stride = wave.shared_stride
+        self._first_block = wave.first_block
+        self._order = order
+
+    def describe(self, offset: int | None) -> str:
+        if offset is None:
+            return f"the {self.what} of the kernel's blocks"
+        block, byte = divmod(offset, self._stride)
+        index, _ = self._order.block_and_thread((self._first_block + block) * self._order.lanes)
+        return f"byte {byte} of the {self.what} of block {index}"
 
 
 class TileWatch:

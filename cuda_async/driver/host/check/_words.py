@@ -82,8 +82,7 @@ def text_of(place: Place) -> str:
 
 
 def where(shadow: Shadow, cell: int | None) -> str:
-    extent = f"the {shadow.what} of {shadow.size_bytes} bytes at {shadow.start:#x}"
-    return extent if cell is None else f"byte {cell * shadow.unit} of {extent}"
+    return shadow.describe(None if cell is None else cell * shadow.unit)
 
 
 def name_of(entry: Entry) -> str:

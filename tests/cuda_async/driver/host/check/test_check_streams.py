@@ -196,6 +196,8 @@ def test_read_of_what_was_never_written(driver):
     driver.advance_all()
     (report,) = process_checker().take_reports()
     assert report.kind == "never written"
+    assert str(report.first).startswith("allocation, on stream ")
+    assert str(report.second).startswith("read by copy, on stream ")
     assert report.address == source + SIZE - 1
 
 
@@ -226,7 +228,7 @@ def test_freed_memory_says_who_freed_it(driver):
     driver.memory_free_async(memory, stream)
     driver.fill_async(memory, BYTE, SIZE, stream)
     driver.advance_all()
-    with pytest.raises(MemoryFault, match=r"freed.*free by free.*test_check_streams\.py"):
+    with pytest.raises(MemoryFault, match=r"freed.*what freed it: free, on stream.*test_check_streams\.py"):
         driver.stream_synchronize(stream)
     (report,) = process_checker().take_reports()
     assert report.kind == "freed"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -84,6 +86,9 @@ def test_missing_barrier_names_both_places():
     assert "st.shared.u32" in report.first.place
     assert report.first.thread != report.second.thread
     assert report.first.block == report.second.block
+    where = re.search(r"byte (\d+) of the shared memory of block (.*)$", report.what)
+    assert where[2] == str(report.second.block)
+    assert int(where[1]) < 1024
     assert "__syncthreads" in report.advice
 
 
@@ -114,7 +119,7 @@ def test_write_after_read_needs_a_barrier():
 def test_shared_memory_that_was_never_written():
     (report,) = run("ld.shared.u32 %r9, [%r7];\n st.global.u32 [%d3], %r9;")
     assert report.kind == "never written"
-    assert "shared memory" in report.what
+    assert report.what.endswith("byte 0 of the shared memory of block (0, 0, 0)")
 
 
 def test_all_threads_write_one_place():
