@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from ..driver._switches import poison_freed
 from ..errors import (
     ClosedError,
     ContextError,
@@ -139,7 +140,7 @@ class Device:
         self._limit: int | None = None
         self._policy: SchedulingPolicy | None = None
         self._pinned: PinnedPool | None = None
-        self._poison = os.environ.get("CUDA_ASYNC_POISON_FREED", "") not in ("", "0")
+        self._poison = poison_freed()
         self._pollers: list[None] = []  # one for each: a list changes in one step, on every thread
         self._wait_average_s = 0.0
         self._max_poll_s = _longest_poll_s(self.kind)
@@ -628,14 +629,13 @@ class Device:
         released = [] if released is None else released
         callbacks = [] if callbacks is None else callbacks
         if self._lost is None:
-            names: list[str] = list(submission.kernels) if submission is not None else []
+            names = list(dict.fromkeys([*(submission.kernels if submission else ()), *lost.kernels]))
             for stream in self._streams:
                 for pending in stream._pending:
                     names.extend(n for n in pending.kernels if n not in names)
                 names.extend(
                     r.name for r in stream._retained if getattr(r, "is_kernel", False) and r.name not in names
                 )
-            names.extend(n for n in lost.kernels if n not in names)
             running = f"; kernels in flight: {', '.join(names)}" if names else ""
             cause = lost.__cause__ or lost  # the driver's own error names the device and kernels too
             error = DeviceLostError(
@@ -896,7 +896,5 @@ def _longest_poll_s(kind: str) -> float:
     except ValueError:
         budget_us = -1.0
     if not 0 <= budget_us < float("inf"):
-        raise ContextError(
-            f"CUDA_ASYNC_POLL_US is {text!r}; write a number of microseconds from 0, such as 50"
-        )
+        raise ContextError(f"CUDA_ASYNC_POLL_US is {text!r}; write a number of microseconds, such as 50")
     return budget_us * 1e-6

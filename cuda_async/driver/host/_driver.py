@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import ClosedError, CompileError, DeviceLostError, OutOfMemoryError
 from .._protocol import EventHandle, FunctionHandle, HostLaunch, ModuleHandle, StreamHandle
+from .._switches import poison_freed
 from ..graph import GraphHandle, KernelNode, Node
 from ._codes import driver_error, unknown_handle
 from ._convert import can_convert
@@ -30,7 +31,7 @@ from ._modules import Function, Module, load_image
 from ._order import SteppedOrder
 from ._pool import FreeTicket, Pool
 from ._seeded import process_engine
-from ._settings import host_check, poison_freed
+from ._settings import host_check
 from ._stepped import SteppedControls
 from ._work import (
     AllocateEntry,

@@ -3,7 +3,7 @@
 - `CUDA_ASYNC_HOST_MEMORY`: memory of one device in bytes, or with a suffix such as `512MiB` or `4G`. Default:
   16 GiB, at most the machine's memory.
 - `CUDA_ASYNC_HOST_DEVICES`: how many devices there are. Default: 1.
-- `CUDA_ASYNC_POISON_FREED`: `1` to fill freed memory with 0xDD. Default: `0`.
+- `CUDA_ASYNC_POISON_FREED`: `1` to fill freed memory with 0xDD. Default: `0`. Other devices do so too (`_switches`).
 - `CUDA_ASYNC_HOST_SEED`: a number, to draw the order of everything from it; `random` to draw that number too, and
   print it. Default: none, and an engine thread advances streams as time allows.
 - `CUDA_ASYNC_HOST_CHECK`: `1` to look for races and misuse of memory and fail what has them, `collect` to only collect
@@ -17,6 +17,7 @@ import re
 import sys
 
 from ...errors import ContextError
+from .._switches import OFF, ON
 
 __all__ = [
     "host_check",
@@ -24,7 +25,6 @@ __all__ = [
     "host_seed",
     "memory_size_bytes",
     "parse_size_bytes",
-    "poison_freed",
 ]
 
 _SUFFIX = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
@@ -62,17 +62,12 @@ def host_device_count() -> int:
     return int(text)
 
 
-def poison_freed() -> bool:
-    """`CUDA_ASYNC_POISON_FREED`: whether freed memory is filled with 0xDD."""
-    return os.environ.get("CUDA_ASYNC_POISON_FREED", "").strip().lower() in ("1", "true", "yes", "on")
-
-
 def host_check() -> str:
     """`CUDA_ASYNC_HOST_CHECK`: `"raise"`, `"collect"`, or nothing."""
     text = os.environ.get("CUDA_ASYNC_HOST_CHECK", "").strip().lower()
-    if text in ("", "0", "false", "no", "off"):
+    if text in OFF:
         return ""
-    if text in ("1", "true", "yes", "on", "raise"):
+    if text in (*ON, "raise"):
         return "raise"
     if text == "collect":
         return text

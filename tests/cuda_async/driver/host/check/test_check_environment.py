@@ -1,4 +1,4 @@
-"""`CUDA_ASYNC_HOST_CHECK`, and what is printed at the end of a process."""
+"""`CUDA_ASYNC_HOST_CHECK` and `CUDA_ASYNC_POISON_FREED`, and what is printed at the end of a process."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import sys
 
 import pytest
 
+from cuda_async.driver._switches import poison_freed
 from cuda_async.driver.host import HostDriver
 from cuda_async.driver.host._settings import host_check
 from cuda_async.errors import ContextError
+from cuda_async.scheduling import Device
 
 PROGRAM = """
 import cuda_async as ca
@@ -73,3 +75,20 @@ def test_other_settings_are_refused(monkeypatch):
     monkeypatch.setenv("CUDA_ASYNC_HOST_CHECK", "2")
     with pytest.raises(ContextError, match="give 1, collect or 0"):
         HostDriver(memory_bytes=1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("text", "on"), [("", False), ("0", False), ("False", False), (" 1 ", True), ("on", True)]
+)
+def test_freed_memory_is_poisoned_where_the_variable_says_so(monkeypatch, text, on):
+    monkeypatch.setenv("CUDA_ASYNC_POISON_FREED", text)
+    assert poison_freed() is on
+    assert Device._make("host", 0, HostDriver(memory_bytes=1 << 20, poison=False))._poison is on
+
+
+def test_other_words_than_on_and_off_are_refused(monkeypatch):
+    driver = HostDriver(memory_bytes=1 << 20)
+    monkeypatch.setenv("CUDA_ASYNC_POISON_FREED", "maybe")
+    for make in (lambda: HostDriver(memory_bytes=1 << 20), lambda: Device._make("host", 0, driver)):
+        with pytest.raises(ContextError, match="CUDA_ASYNC_POISON_FREED is 'maybe'; give 1 or 0"):
+            make()
