@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..driver import StreamHandle
-from ..errors import ClosedError, ContextError, CudaAsyncError, DeviceLostError, DriverError
+from ..errors import ClosedError, ContextError, CudaAsyncError, DeviceLostError, DriverError, OutOfMemoryError
 from ._event import Event
 from ._submission import CAPTURE_UNSUPPORTED, Submission
 
@@ -347,26 +347,28 @@ class Stream:
                 pending.popleft()
                 continue
             error: BaseException | None = None
+            is_asked = False
             try:
                 if submission is not passed:
                     driver.bind()
+                    is_asked = True
                     if not driver.event_query(submission.event):
                         return
             except DeviceLostError as lost:
                 device._lose(lost, submission, released, callbacks)
                 return
-            except DriverError as failure:
-                if failure.code == CAPTURE_UNSUPPORTED:
-                    return  # another library is capturing, and forbids to ask
-                # The call failed, not the work: who waits is told, but what the work uses is in use until a later
-                # event says otherwise.
-                self._retained[:0] = submission.retained
-                submission.retained = []
-                self._dirty = True
-                submission._finish(failure, released, callbacks)
-                pending.popleft()
-                continue
             except Exception as failure:
+                if isinstance(failure, DriverError) and failure.code == CAPTURE_UNSUPPORTED:
+                    return  # another library is capturing, and forbids to ask
+                if not is_asked or isinstance(failure, (DriverError, OutOfMemoryError)):
+                    # The call failed, not the work: who waits is told, but what the work uses is in use until a later
+                    # event says otherwise.
+                    self._retained[:0] = submission.retained
+                    submission.retained = []
+                    self._dirty = True
+                    submission._finish(failure, released, callbacks)
+                    pending.popleft()
+                    continue
                 error = failure
             self._done = submission.number
             submission._finish(error, released, callbacks)

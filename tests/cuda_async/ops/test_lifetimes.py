@@ -200,3 +200,34 @@ def test_signal_does_not_end_a_blocking_wait(stepped):
         thread.join(20)
         signal.signal(signal.SIGUSR1, before)
     assert seen.is_set()
+
+
+@pytest.mark.parametrize("call", ["bind", "event_query"])
+@pytest.mark.parametrize(
+    "error",
+    [ca.OutOfMemoryError("made to fail", 1, 0, 1), ca.DriverError("a call", 1, "ERROR", "made to fail")],
+    ids=["no memory", "refused"],
+)
+def test_failure_to_ask_is_not_the_works(stepped, call, error):
+    """Who waits is told; what the work uses is in use until the device has been asked successfully."""
+
+    class Used:
+        pass
+
+    full = ca.full(N, 3.0).start()
+    stepped.driver.advance_all()
+    x = full.result()
+    stream = stepped.create_stream()
+    used = Used()
+    seen = weakref.ref(used)
+    ca.ExecutionContext(stepped, stream).retain(used)
+    del used
+    future = ca.fill(x, 4.0).start(ca.SingleStream(stream))
+    stepped.driver.fail_next(call, error)
+    with pytest.raises(type(error), match="made to fail"):
+        future.result()
+    assert seen() is not None
+    again = stream._submit()
+    stepped.driver.advance_all()
+    assert again.poll()
+    assert seen() is None
