@@ -7,6 +7,7 @@ never ends is a bug or a kernel that never ends, and the report says which work 
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import sys
@@ -29,6 +30,9 @@ __all__ = ["PendingWait", "pending_waits", "set_watchdog", "start_from_environme
 
 MAX_NAMES = 5
 """Kernels of one submission that a report names."""
+
+END_S = 1.0
+"""How long the end of the interpreter waits for a report that is being made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,12 +99,18 @@ class _Watchdog:
         self.waits: dict[int, _Wait] = {}
         self.changed = threading.Condition(threading.Lock())
         self.stopped = False
-        threading.Thread(target=self._run, name="cuda_async watchdog", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="cuda_async watchdog", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         with self.changed:
             self.stopped = True
             self.changed.notify()
+
+    def end(self) -> None:
+        """At the interpreter's end, which a daemon thread that is printing then turns into a fatal error."""
+        self.stop()
+        self._thread.join(END_S)
 
     def _run(self) -> None:
         while True:
@@ -267,6 +277,15 @@ def _waited_for(stream: Stream) -> list[str]:
         for other, number in list(stream._waited.items())
         if other._done < number
     ]
+
+
+def _at_exit() -> None:
+    watchdog = _current
+    if watchdog is not None:
+        watchdog.end()
+
+
+atexit.register(_at_exit)
 
 
 def _forget_thread() -> None:

@@ -207,6 +207,34 @@ thread.join()
     assert "'slow'" in done.stderr
 
 
+def test_report_that_is_being_made_ends_before_the_interpreter():
+    code = """
+import atexit, os, threading, cuda_async as ca
+from cuda_async.testing import stepped_device
+
+said, ending = threading.Event(), threading.Event()
+
+def report(wait):
+    said.set()
+    ending.wait(30)
+    threading.Event().wait(0.05)
+    os.write(1, b"told")
+
+device, controls = stepped_device()
+with ca.use_device(device):
+    future = ca.zeros(4).start(ca.SingleStream(device.create_stream()))
+ca.set_watchdog(0.01, report)
+thread = threading.Thread(target=future.sync)
+thread.start()
+assert said.wait(30)
+controls.advance_all()
+thread.join()
+atexit.register(ending.set)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "told"), done.stderr
+
+
 def test_environment_variable_is_checked(monkeypatch):
     monkeypatch.setenv("CUDA_ASYNC_WATCHDOG_S", "soon")
     with pytest.raises(ca.ContextError, match="CUDA_ASYNC_WATCHDOG_S is 'soon'"):

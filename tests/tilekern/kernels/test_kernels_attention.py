@@ -57,7 +57,7 @@ def test_attention(values, heads, key_heads, queries, keys, size, options):
     check(values, k.attention(q, key, value, **options), attention(q64, key64, value64, **options))
 
 
-@pytest.mark.parametrize("scale", [-0.7, 0.0, -0.0, 1e-40, 1e-31, 5.0, -5.0])
+@pytest.mark.parametrize("scale", [-0.7, 0.0, -0.0, 1e-40, 1e-31, 1.0, -1.0])
 @pytest.mark.parametrize("options", [{}, {"causal": True, "window": 3}], ids=["plain", "window"])
 def test_attention_with_any_scale(values, scale, options):
     q, q64 = values(1, 2, 40, 20)
