@@ -227,7 +227,7 @@ class AllocateEntry(Entry):
 class FreeEntry(Entry):
     """Memory exists up to here."""
 
-    __slots__ = ("address", "freed", "immediate", "memory", "poison", "pool", "ticket")
+    __slots__ = ("address", "freed", "immediate", "is_over", "memory", "poison", "pool", "ticket")
 
     skippable = False
 
@@ -248,17 +248,25 @@ class FreeEntry(Entry):
         self.freed = freed
         self.poison = poison
         self.immediate = not poison  # filling takes its time
+        self.is_over = False
 
     @property
     def completes(self) -> EventRecord:
         return self.ticket.passed
 
     def start(self) -> None:
-        try:
-            if self.memory.is_live(self.address):  # an interrupted free is done again
-                self.memory.deactivate(self.address, poison=self.poison)
-        finally:
-            self.pool.passed(self.ticket)
+        # An interrupted free is done again: but once the pool has the address, its memory may be somebody else's.
+        if not self.is_over:
+            try:
+                if self.memory.is_live(self.address):
+                    self.memory.deactivate(self.address, poison=self.poison)
+            except RecursionError:  # done again too, with a stack that suffices
+                raise
+            except Exception:
+                self.pool.passed(self.ticket)
+                raise
+            self.is_over = True
+        self.pool.passed(self.ticket)
         if self.freed is not None:
             self.freed.append(self.address)
 

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda_async.driver.host import HostDriver
+from cuda_async.driver.host._memory import HostMemory
 from cuda_async.errors import DriverError, MemoryFault, OutOfMemoryError
 
 MIB = 1 << 20
@@ -289,3 +290,33 @@ def test_random_use_never_overlaps_and_nothing_is_lost(steps, random):
     host.pool_trim()
     assert host.pool_statistics().reserved_bytes == 0
     assert host.memory.unreserved_bytes == 16 * MIB
+
+
+@pytest.mark.parametrize("interrupted", ["behind it", "before it"])
+def test_interrupted_free_that_is_done_again_leaves_the_next_owner_alone(
+    host, streams, interrupted, monkeypatch
+):
+    """What an interrupt stopped the engine does once more; the pool may have given the address to another stream."""
+    first, second = streams
+    address = host.memory_alloc_async(MIB, first)
+    host.advance_all()
+    host.memory_free_async(address, first)
+    (free,) = host._streams[first].entries
+    if interrupted == "behind it":
+        free.start()
+    else:
+        with monkeypatch.context() as patched:
+            patched.setattr(HostMemory, "deactivate", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                free.start()
+        assert host.memory_alloc_async(MIB, second) != address  # it is not free yet
+        free.start()
+    again = host.memory_alloc_async(MIB, second)
+    assert again == address
+    host.advance(second, entries=2)
+    free.start()
+    assert host.memory.is_live(address)
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
