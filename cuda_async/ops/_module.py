@@ -247,12 +247,12 @@ def _refused(expected: str, given: object) -> TypeError:
     )
 
 
-def _as_bytes(expected: str, given: object) -> bytes:
+def _as_bytes(expected: str, given: Any) -> bytes:
     """What has a buffer. `bytes()` itself would take numbers, for so many zeros."""
     if type(given) is bytes:
         return given
     try:
-        return memoryview(given).tobytes()  # type: ignore[arg-type]  # that is the question
+        return memoryview(given).tobytes()
     except TypeError:
         raise _refused(expected, given) from None
 

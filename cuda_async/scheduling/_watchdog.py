@@ -108,7 +108,8 @@ class _Watchdog:
             self.changed.notify()
 
     def end(self) -> None:
-        """At the interpreter's end, which a daemon thread that is printing then turns into a fatal error."""
+        """Stop, and wait for a report that is being made: a daemon thread that prints while the interpreter ends is a
+        fatal error."""
         self.stop()
         self._thread.join(END_S)
 

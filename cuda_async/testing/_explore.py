@@ -151,12 +151,12 @@ def explore(
     return found
 
 
-def _chosen_seeds(seeds: object) -> Iterable[int]:
+def _chosen_seeds(seeds: Any) -> Iterable[int]:
     """Which seeds they are; whether each is one, `SeededOrder` checks."""
     if isinstance(seeds, Iterable) and not isinstance(seeds, str | bytes):
         return seeds
     try:
-        count = operator.index(seeds)  # type: ignore[arg-type]  # that is the question
+        count = operator.index(seeds)
     except TypeError:
         raise TypeError(f"seeds is a number of seeds, or an iterable of them, got {seeds!r}") from None
     if count < 1:

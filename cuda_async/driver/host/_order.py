@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 import random
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import SchedulingError
 
@@ -261,10 +261,10 @@ class ReplayedOrder(DrawnOrder):
         )
 
 
-def _as_seed(seed: object) -> int:
+def _as_seed(seed: Any) -> int:
     """A negative number would draw what its absolute value does; of other things, not all draw the same each time."""
     try:
-        number = operator.index(seed)  # type: ignore[arg-type]  # that is the question
+        number = operator.index(seed)
     except TypeError:
         raise TypeError(f"a seed is a whole number from 0, got {seed!r}") from None
     if number < 0:

@@ -79,9 +79,10 @@ async def main():
         ones = await ca.ones(1 << 20)
         await ca.zip(ca.copy(ones).to_host(), ca.copy(ones).to_host())  # later ones need no preparation
         gc.collect()
-        task = asyncio.create_task(awaited(ca.copy(ones).to_host()))
+        begun = asyncio.Event()
+        task = asyncio.create_task(awaited(ca.copy(ones).inspect(lambda _: begun.set()).to_host()))
         future = ca.copy(ones).to_host().start()
-        await asyncio.sleep(0)
+        await begun.wait()  # a turn of the loop need not suffice for the task to enqueue
         await device.aclose()
     assert (await task).sum() == 1 << 20
     assert (await future).sum() == 1 << 20

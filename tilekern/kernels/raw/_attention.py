@@ -85,8 +85,8 @@ def attention(
     largest = tk.full((queries, 1), LOWEST, tk.float32)
     total = tk.zeros((queries, 1), tk.float32)
     unit = scale * LOG2_E
-    rest = 1.0 if scale_first else unit
-    """What scores are still to be multiplied by."""
+    late_scale = 1.0 if scale_first else unit
+    """What scores are multiplied by along with the shift."""
 
     def step(
         j: int, acc: tk.Tile, largest: tk.Tile, total: tk.Tile, masked: bool
@@ -107,8 +107,8 @@ def attention(
         new = tk.maximum(largest, tk.max(scores, axis=1, keepdims=True))
         # a query that has seen no key yet: -inf - -inf is no number
         shift = tk.where(new == LOWEST, 0.0, new) if masked else new
-        weights = tk.exp2(scores * rest - shift * rest, flush_to_zero=True)
-        fade = tk.exp2((largest - shift) * rest, flush_to_zero=True)
+        weights = tk.exp2(scores * late_scale - shift * late_scale, flush_to_zero=True)
+        fade = tk.exp2((largest - shift) * late_scale, flush_to_zero=True)
         total = total * fade + tk.sum(weights, axis=1, keepdims=True)
         value = tk.load(v, (batch, head // group, j, 0), (1, 1, keys, size), latency=latency)
         shares = factor(weights.astype(v.dtype), tf32)

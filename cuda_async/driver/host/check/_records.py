@@ -48,6 +48,7 @@ class Stamp:
 
 
 def stamp_of(entry: Entry) -> Stamp:
+    """The entry's stamp; an empty one for what was enqueued before the checker was there."""
     stamp: Stamp | None = getattr(entry, "stamp", None)
     if stamp is None:
         stamp = entry.stamp = Stamp({}, "")
