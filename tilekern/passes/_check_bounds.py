@@ -324,7 +324,7 @@ class _Axis:
                 return
         if self._at_launch(low, high):
             return
-        self._in_kernel(low == NOTHING, high == NOTHING and fits == NOTHING)
+        self._in_kernel(low == NOTHING, high == NOTHING, fits == NOTHING)
 
     def _fits(self) -> Needs | None:
         """What keeps the index from wrapping into range."""
@@ -440,9 +440,14 @@ class _Axis:
 
     # -- in the kernel
 
-    def _in_kernel(self, low: bool, high: bool) -> None:
-        """Assert, as far out as it is sound; `low` and `high` say which side needs none."""
-        why = self._why_not(low=low)
+    def _in_kernel(self, low: bool, high: bool, fits: bool) -> None:
+        """Assert, as far out as it is sound.
+
+        Args:
+            low, high: which side is shown. fits: so is that the index does not wrap; else no side of what it is in
+                the kernel is.
+        """
+        why = self._why_not(low=low, fits=fits)
         if self._options.deny:
             raise KernelValueError(
                 f"{self._op.mnemonic} of {self._tensor}: the tile index along axis {self._axis}, {self._index}, "
@@ -455,15 +460,17 @@ class _Axis:
             return
         first, distance, guards, frame = self._climb()
         if frame is None:
-            self._assert(self._kept, "in place", why, low=not low, high=not high)
+            self._assert(self._kept, "in place", why, low=not (low and fits), high=not (high and fits))
             return
         where = (
             f"before the loop of {frame.op.location}" if frame.op and frame.op.location else "before the loop"
         )
-        self._assert_terms(frame.before, [*([] if low else [first]), *([] if high else [distance])], guards)
+        self._assert_terms(
+            frame.before, [*([] if low else [first]), *([] if high and fits else [distance])], guards
+        )
         self.note("kernel", where, why)
 
-    def _why_not(self, *, low: bool) -> str:
+    def _why_not(self, *, low: bool, fits: bool) -> str:
         unknown = [a for a in self._index.atoms() if isinstance(a, Unknown)]
         for atom in unknown:
             lowest, highest = self._ranges.range_of(atom)
@@ -475,6 +482,8 @@ class _Axis:
             return "a number given at each launch decides, and the access may not be reached"
         if not low:
             return f"that {self._index} >= 0 is not known"
+        if not fits:
+            return f"that {self._index} fits its type is not known"
         return f"that {self._index} < {self._count} is not known"
 
     def _climb(self) -> tuple[Term, Term, list[ForOp], _Frame | None]:

@@ -1,23 +1,28 @@
 """Keeping accesses away from the tensor memory accelerator that it would get wrong.
 
-Theory. The accelerator writes a tile behind the kernel's back. The assembler waits until it has read the tile (it
-must, to use its shared memory again), not until it has written it: in what tileiras 13.5 makes of a store and a load
-of the same memory, `cp.async.bulk.wait_group.read` stands between the two, whatever their tokens say. So the load may
-find what was there before, and a second store may be overtaken by the first. Seen on an H200: of a tile that is
-stored, gathered by rows and stored again, nothing of the first store was left.
+Theory. A kernel that uses the accelerator is split by the assembler (tileiras 13.5) into groups of warps, one of which
+loads, one computes and one stores, and accesses that come one after another get into different groups. What orders
+them there is not what their tokens say:
 
-A store is left to the accelerator where its token leads to no other access: that is what most kernels do with what
-they yield. The others write directly, which a barrier orders. Reductions into memory take the accelerator too, and Tile
-IR has no hint for them: they get a view whose base nobody knows to be aligned, since a number was added that is always
-0, but not by what the assembler knows. That the accelerator cannot serve.
+- The accelerator writes a tile behind the kernel's back. A group waits until it has read the tile (it must, to use its
+  shared memory again), `cp.async.bulk.wait_group.read`, not until it has written it. Seen on an H200: of a tile that
+  is stored, gathered by rows and stored again, nothing of the first store was left.
+- What threads wrote, the accelerator sees only behind a fence between the two ways to memory, which the threads that
+  wrote have to pass (PTX ISA, "Async proxy"), and only those that load pass it. Seen on an H200: a tile that was
+  loaded, stored with one added, and loaded again, was the old one.
+- A group that stores waits for other groups' stores, but not for their loads, unless it needs what they loaded. Seen
+  on an H200: a tile that was loaded and stored over had the new numbers, by the accelerator's store and by another.
 
-A load that a write comes before is not left to it either. What threads wrote, the accelerator sees only behind a fence
-between the two ways to memory, which the threads that wrote have to pass (PTX ISA, "Async proxy"); where some warps
-store and others load, tileiras 13.5 has only those that load pass it. Seen on an H200: a tile that was loaded, stored
-with one added, and loaded again, was the old one.
+So a kernel in which one access has to come after another uses no accelerator, whatever its hints say: then all
+accesses are of one group, and its barriers order them. A store of what was computed from the load before it may have
+one: it cannot be early. Most kernels are like that; they load tensors and store others.
 
-So do stores of a part of a tile write directly, whatever comes after them: from where a loaded tile lies in shared
-memory, the accelerator is told to take the part, at an address that is not aligned as it needs (seen on an H200 as a
+Reductions into memory take the accelerator too, and Tile IR has no hint for them: they get a view whose base nobody
+knows to be aligned, since a number was added that is always 0, but not by what the assembler knows. That the
+accelerator cannot serve.
+
+Stores of a part of a tile write directly, whatever comes after them: from where a loaded tile lies in shared memory,
+the accelerator is told to take the part, at an address that is not aligned as it needs (seen on an H200 as a
 misaligned address; and the place was of two bytes an element where it had one).
 
 And where the kernel's option says so, every load and store that does not itself allow the accelerator keeps away from
@@ -35,7 +40,9 @@ from ..ir import (
     BitcastOp,
     Block,
     ConstantOp,
+    ContinueOp,
     ExtractOp,
+    ForOp,
     Function,
     LoadOp,
     LoadSparseOp,
@@ -63,7 +70,7 @@ _HINTED = (LoadOp, LoadSparseOp, StoreOp, StoreSparseOp)
 
 @dataclass(frozen=True)
 class DirectAccesses(Pass):
-    """Forbid the tensor memory accelerator to writes before another access, or of parts, and to loads after writes."""
+    """Forbid the tensor memory accelerator to kernels whose accesses have an order, and to stores of parts."""
 
     name = "direct-accesses"
     everywhere: bool = False
@@ -76,32 +83,58 @@ class DirectAccesses(Pass):
 class _Direct:
     def __init__(self, function: Function, everywhere: bool) -> None:
         self._everywhere = everywhere
+        self._made: dict[Value, Op] = {}
+        self._users: dict[Value, list[Op]] = {}
+        for op in walk(function.body):
+            for result in op.results:
+                self._made[result] = op
+            for operand in op.operands:
+                self._users.setdefault(operand, []).append(op)
         self._flow = TokenFlow(function)
-        self._made = {result: op for op in walk(function.body) for result in op.results}
-        self._after_writes: set[MemoryOp] = set()
-        waiting = [op for op in walk(function.body) if isinstance(op, MemoryOp) and op.effect == "write"]
+        self._are_ordered = any(
+            not self._has_to_wait(behind, op)
+            for op in walk(function.body)
+            if isinstance(op, MemoryOp)
+            for behind in self._flow.behind(op.result_token)
+        )
+
+    def _has_to_wait(self, access: MemoryOp, first: MemoryOp) -> bool:
+        """Whether `access` writes, and what it writes was computed from what `first` has just loaded."""
+        if first.effect != "read" or access.effect != "write":
+            return False
+        known = {result for result in first.results if result is not first.result_token}
+        waiting = list(known)
         while waiting:
-            for behind in self._flow.behind(waiting.pop().result_token):
-                if behind not in self._after_writes:
-                    self._after_writes.add(behind)
-                    waiting.append(behind)
+            for user in self._users.get(waiting.pop(), ()):
+                if user is access:
+                    return True
+                for value in self._computed(user, known):
+                    if value not in known:
+                        known.add(value)
+                        waiting.append(value)
+        return False
+
+    def _computed(self, user: Op, known: set[Value]) -> list[Value]:
+        """What an operation computes from a load, whatever is done, if `known` is."""
+        if user.effect == "none":
+            return list(user.results)
+        loop = self._flow.around(user) if isinstance(user, ContinueOp) else user
+        if not isinstance(loop, ForOp):
+            return []
+        # A loop's result is computed from what the loop began with if each turn's is from the last one's.
+        begun = [i for i, value in enumerate(loop.initial) if value in known]
+        ends = self._flow.ends(loop)
+        return [loop.body.arguments[1 + i] for i in begun] + [
+            loop.final[i] for i in begun if all(end.operands[i] in known for end in ends)
+        ]
 
     def block(self, block: Block) -> bool:
         changed = False
         ops: list[Op] = []
         for op in block.ops:
-            if isinstance(op, StoreOp | StoreSparseOp | AtomicReduceOp) and (
-                self._flow.behind(op.result_token) or self._is_part(op.tile)
-            ):
-                if isinstance(op, AtomicReduceOp):
-                    changed |= self._without_alignment(op, ops)
-                elif op.allow_tma is not False:
-                    op.allow_tma = False
-                    changed = True
-            elif isinstance(op, LoadOp | LoadSparseOp) and op in self._after_writes:
-                changed |= op.allow_tma is not False
-                op.allow_tma = False
-            if self._everywhere and isinstance(op, _HINTED) and op.allow_tma is None:
+            if isinstance(op, AtomicReduceOp) and self._are_ordered:
+                changed |= self._without_alignment(op, ops)
+            elif isinstance(op, _HINTED) and op.allow_tma is not False and self._keeps_away(op):
                 op.allow_tma = False
                 changed = True
             for region in op.regions:
@@ -109,6 +142,10 @@ class _Direct:
             ops.append(op)
         block.ops = ops
         return changed
+
+    def _keeps_away(self, op: LoadOp | LoadSparseOp | StoreOp | StoreSparseOp) -> bool:
+        is_part = isinstance(op, StoreOp | StoreSparseOp) and self._is_part(op.tile)
+        return self._are_ordered or is_part or (self._everywhere and op.allow_tma is None)
 
     def _is_part(self, tile: Value) -> bool:
         """Whether it was extracted from another one, but for its shape and type."""

@@ -38,6 +38,14 @@ class TokenFlow:
                     elif isinstance(inner, YieldOp) and inner is region.terminator:
                         self._inside[inner] = op
 
+    def around(self, end: Op) -> Op | None:
+        """The `if` or loop that an operation ends a block of, or leaves."""
+        return self._inside.get(end)
+
+    def ends(self, loop: ForOp | LoopOp) -> list[Op]:
+        """What goes on with the loop's next turn."""
+        return [end for end, around in self._inside.items() if around is loop and isinstance(end, ContinueOp)]
+
     def behind(self, token: Value) -> list[MemoryOp]:
         """The accesses that come next after what `token` stands for: those after them are not looked for."""
         found: list[MemoryOp] = []

@@ -81,6 +81,36 @@ def compare(text, facts, numbers, grid):
 QUICK = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=150)
 
 
+WRAPS = """func @f(%p: ptr<f32>, %x_shape0: i32, %x_shape1: i32, %y_shape0: i32, %s: i32, %q: ptr<i32>) {
+  %d0 = assume_bounded %x_shape0 lower=0 upper=none : i32
+  %y = make_tensor %p, [%d0], [] : tensor<?xf32, [1]>
+  %w = make_view %y : view<4, tensor<?xf32, [1]>>
+  %t = constant value=1.0 : tile<4xf32>
+  %zero = constant value=0 : i32
+  %large = constant value=1073741824 : i32
+  %i = mul %large, %d0 : i32
+  %c = compare %s, %zero predicate=gt : bool
+  loop [] () {
+    if %c {
+      %token = store %w, %t, [%i], _ : token
+      yield []
+    } else {
+      yield []
+    }
+    break []
+  }
+  return
+}
+"""
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("reached", [0, 1])
+def test_an_index_that_can_only_be_too_large_and_wraps(size, reached):
+    found = compare(WRAPS, LaunchFacts(scalars=SCALARS), [size, 0, size, reached], (1, 1, 1))
+    assert found == ("asserted" if reached and size != 4 else "fine")
+
+
 @QUICK
 @given(rp.programs(accesses=True), rp.launches())
 def test_placed_checks_fail_exactly_where_accesses_do(text, launch):
