@@ -29,7 +29,7 @@ from ._operands import (
     viewed,
     with_tensors,
 )
-from ._plans import attention_plan, multiprocessors
+from ._plans import attention_plan, multiprocessors, precision_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,7 +68,7 @@ def attention(
         window: with `causal`, a query sees that many keys, its own included.
         lengths: int32 (batch,): the keys that count, the first ones; all if left out.
         scale: 1 / sqrt(head size) if left out.
-        tf32: float32 factors are rounded to tfloat32, which tensor cores multiply; much faster.
+        tf32: float32 factors are rounded to tfloat32, which is faster; see `matmul`.
         out: where the result goes, like q; new memory, contiguous, if not given. A query that sees no key gives zeros.
     """
     if window is not None and not (causal and is_count(window)):
@@ -85,7 +85,7 @@ def attention(
             raise ValueError(
                 f"attention: {queries} queries and {k.shape[2]} keys; causal attention needs as many keys"
             )
-        plan = attention_plan(q, queries, k.shape[2], size, tf32=tf32)
+        plan = attention_plan(q, batch * heads, queries, k.shape[2], size, tf32=tf32)
         kernel = tuned(raw.attention, occupancy=plan.occupancy, num_worker_warps=plan.num_worker_warps)
         place = mutable(output("attention", out, q.shape, q.dtype))
         factor = _factor("attention", scale, size)
@@ -102,7 +102,7 @@ def attention(
             causal,
             group,
             tile,
-            tf32,
+            precision_of(q, tf32),
             not factor >= LEAST_SCALE,
             plan.latency,
         )

@@ -23,7 +23,15 @@ from ._operands import (
     tuned,
     with_tensors,
 )
-from ._plans import ALL_FORMS, EIGHT_WARPS, ProductPlan, matvec_tile, multiprocessors, product_plan
+from ._plans import (
+    ALL_FORMS,
+    EIGHT_WARPS,
+    ProductPlan,
+    matvec_tile,
+    multiprocessors,
+    precision_of,
+    product_plan,
+)
 from .raw._activations import ACTIVATIONS
 
 if TYPE_CHECKING:
@@ -69,7 +77,8 @@ def matmul(
         splits: parts that k is cut into, computed side by side in float32 and then added in order; chosen if left out.
         persistent: a fixed number of blocks walks the tiles of the result, instead of a block for each. Left out,
             these and two other forms are chosen from, by size.
-        tf32: float32 factors are rounded to tfloat32, which tensor cores multiply.
+        tf32: float32 factors are rounded to tfloat32. Else three products of parts of them make one that is as exact
+            as float32 arithmetic.
         out: where the result goes; new memory if not given.
     Raises:
         ValueError: shapes that do not go together, an unknown activation. TypeError: an element type.
@@ -100,7 +109,8 @@ def matmul(
             plan = product_plan(a, m, n, k, tf32=tf32, forms=ALL_FORMS)
         if plan.num_worker_warps is None and plan.form == "persistent" and activation in _SLOW:
             plan = plan._replace(num_worker_warps=EIGHT_WARPS, occupancy=None, latency=None)
-        product = _Product(a, b, bias, residual, activation, tf32)
+        precision = precision_of(a, tf32)
+        product = _Product(a, b, bias, residual, activation, precision)
         if parts > 1:
             return _in_parts(plan, parts, place, product)
         if plan.form == "pair":
@@ -110,10 +120,10 @@ def matmul(
             grid = (plan.sharing(m, n, multiprocessors(a)), -(-n // plan.columns))
             kernel = _hinted(raw.matmul_stationary, plan)
             steps = -(-k // plan.depth)
-            more = (tile, steps, activation, tf32, plan.latency)
+            more = (tile, steps, activation, precision, plan.latency)
             return kernel(mutable(place), a, b, bias, residual, *more).grid(grid).first()
         tiles = place.partition((plan.rows, plan.columns))
-        rest = (a, b, bias, residual, plan.depth, activation, tf32)
+        rest = (a, b, bias, residual, plan.depth, activation, precision)
         if plan.form == "persistent":
             walk = _walked(tiles, GROUP, plan, plan.tiles(m, n), multiprocessors(a))
             return _hinted(raw.matmul_persistent, plan)(walk, *rest, plan.latency).first().unpartition()
@@ -130,7 +140,7 @@ class _Product(NamedTuple):
     bias: Tensor | None
     residual: Tensor | None
     activation: str
-    tf32: bool
+    precision: str
 
 
 def _hinted(kernel: Kernel, plan: ProductPlan) -> Kernel:
@@ -157,10 +167,10 @@ def _in_parts(
     product: _Product,
 ) -> DeviceOp[Tensor]:
     """The common axis in parts, which are added then."""
-    a, b, bias, residual, activation, tf32 = product
+    a, b, bias, residual, activation, precision = product
     shape = (parts, a.shape[0], b.shape[1])
     shares = ca.empty(shape, "float32").partition((1, plan.rows, plan.columns))
-    made = _hinted(raw.matmul_split_k, plan)(shares, a, b, plan.depth, tf32)
+    made = _hinted(raw.matmul_split_k, plan)(shares, a, b, plan.depth, precision)
     tiles = place.partition(tuple(map(min, SUM_TILE, (plan.rows, plan.columns))))
     summed = made.first().unpartition()
     return following(raw.sum_splits)(tiles, summed, bias, residual, activation).first().unpartition()
@@ -172,7 +182,7 @@ def _by_pairs(
     product: _Product,
 ) -> DeviceOp[Tensor]:
     """The first two thirds of the columns by a block's first tile, the others by its second."""
-    a, b, bias, residual, activation, tf32 = product
+    a, b, bias, residual, activation, precision = product
     cut = b.shape[1] // plan.width * plan.columns
     first, second = slice(cut), slice(cut, None)
     kernel = _hinted(raw.matmul_pair, plan)
@@ -188,7 +198,7 @@ def _by_pairs(
             *(columns(tensor, part) for tensor in (b, bias, residual) for part in (first, second)),
             plan.depth,
             activation,
-            tf32,
+            precision,
             plan.latency,
         ).map(lambda _: place)
 
@@ -295,7 +305,7 @@ def batched_matmul(
         plan = product_plan(a, m, n, k, tf32=tf32, count=count)
         place = output("batched_matmul", out, (count, m, n), a.dtype)
         tiles = place.partition((1, plan.rows, plan.columns))
-        rest = (a, b, plan.depth, tf32)
+        rest = (a, b, plan.depth, precision_of(a, tf32))
         if plan.form == "persistent":
             walk = _walked(tiles, (1, *GROUP), plan, count * plan.tiles(m, n), multiprocessors(a))
             return (

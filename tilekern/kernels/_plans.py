@@ -7,10 +7,11 @@ two models (512 and 4096 rows, common axes of 384 to 1536) and of 4096^3 and 819
 of 128 by 128 and more beat a block for each, and smaller tiles want as many blocks at once as they have left over.
 Two tiles that make three times a power of two of columns save a round where the result has such a width, and with a
 short common axis it pays to keep the columns of the second factor in shared memory.
-Attention ran fastest with (64, 128) and two blocks per multiprocessor: over 512 keys, over 4096 of 64 in
-1.44 ms against 1.65 for (128, 128) with eight warps, over 4096 of 128 in 2.13 against 2.18. The others are those that
-`kernel.resources(...)` shows to keep all in registers on their architecture; `tk.tune` finds better ones for a size
-that matters.
+Attention of two bytes an element ran fastest with (64, 128) and two blocks per multiprocessor: over 512 keys, over 4096
+of 64 in 1.44 ms against 1.65 for (128, 128) with eight warps, over 4096 of 128 in 2.13 against 2.18. Float32 in three
+products ran fastest with the tiles below, of heads of 128 with (128, 32), though they do not fit into registers. The
+others are those that `kernel.resources(...)` shows to keep all in registers on their architecture; `tk.tune` finds
+better ones for a size that matters.
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ from ._operands import power_of_two
 if TYPE_CHECKING:
     from cuda_async import Tensor
 
-__all__ = ["AttentionPlan", "ProductPlan", "attention_plan", "matvec_tile", "multiprocessors", "product_plan"]
+__all__ = [
+    "AttentionPlan",
+    "ProductPlan",
+    "attention_plan",
+    "matvec_tile",
+    "multiprocessors",
+    "precision_of",
+    "product_plan",
+]
 
 HOPPER = (9, 10)
 """Generations with large shared memory and clusters: sm_90, sm_100."""
@@ -128,12 +137,20 @@ _SMALL_SHARED_MEMORY = (
     ProductPlan(128, 64, 32),
     ProductPlan(64, 64, 32),
 )
-_FLOAT32 = (  # no tensor cores: the factors are held in registers
-    ProductPlan(128, 64, 16, None, 8),
-    ProductPlan(64, 64, 16, None, 8),
-    ProductPlan(32, 64, 16, None, 8),
+_FLOAT32_HOPPER = (  # in three products; more blocks at once hide that each waits for its own
+    (ProductPlan(64, 128, 32, occupancy=2), 8),
+    (ProductPlan(64, 64, 32, occupancy=3), 2),
+    (ProductPlan(64, 32, 64, occupancy=3), 0),
 )
+_FLOAT32 = ((ProductPlan(64, 64, 32, None, 8), 1), (ProductPlan(64, 32, 32, None, 8), 0))
+"""With how many tiles for each multiprocessor there have to be."""
+_FLOAT32_FEW_ROWS = ProductPlan(16, 64, 64)
 _TFLOAT32 = (ProductPlan(128, 128, 32, None, 8), ProductPlan(64, 64, 32))
+
+
+def precision_of(like: Tensor, tf32: bool) -> str:
+    """How products of that type are made; see `raw`."""
+    return "ieee" if like.dtype.itemsize != 4 else "tf32" if tf32 else "tf32x3"
 
 
 def multiprocessors(tensor: Tensor) -> int:
@@ -173,7 +190,12 @@ def _product_plan(
     def tiles(plan: ProductPlan) -> int:
         return count * plan.tiles(m, n)
 
-    if not is_float32 and m <= 16:
+    if is_float32 and not tf32:
+        plans_for = _FLOAT32_HOPPER if generation in HOPPER else _FLOAT32
+        plan = next(plan for plan, least in plans_for if tiles(plan) >= least * enough)
+        if m <= 16:
+            plan = _FLOAT32_FEW_ROWS
+    elif not is_float32 and m <= 16:
         plan = next((plan for plan in _FEW_ROWS if tiles(plan) >= 2 * enough), _FEW_ROWS[-1])
     elif not is_float32 and generation in HOPPER:
         choices = [
@@ -186,7 +208,7 @@ def _product_plan(
         if plan.form in ("blocks", "pair") and tiles(plan) > enough:
             plan = plan._replace(occupancy=min(3, -(-tiles(plan) // enough)))
     else:
-        plans = (_TFLOAT32 if tf32 else _FLOAT32) if is_float32 else _SMALL_SHARED_MEMORY
+        plans = _TFLOAT32 if is_float32 else _SMALL_SHARED_MEMORY
         plan = next((plan for plan in plans if tiles(plan) >= enough), plans[-1])
     # no side much larger than what there is; 16 is what tensor cores take
     return plan._replace(
@@ -228,20 +250,30 @@ def matvec_tile(m: int, n: int, k: int, enough: int) -> tuple[int, int]:
     return min(columns, power_of_two(n)), min(depth, power_of_two(k))
 
 
-def attention_plan(like: Tensor, queries: int, keys: int, size: int, *, tf32: bool = False) -> AttentionPlan:
-    """For that many queries and keys of `size` elements, of the type and device of `like`."""
+def attention_plan(
+    like: Tensor, heads: int, queries: int, keys: int, size: int, *, tf32: bool = False
+) -> AttentionPlan:
+    """For `heads` times that many queries and keys of `size` elements, of the type and device of `like`."""
     generation, _ = like.device.compute_capability
-    return _attention_plan(like.dtype.itemsize == 4, tf32, generation, queries, keys, size)
+    are_few = 2 * heads * -(-queries // 128) <= like.device.limits.multiprocessors
+    return _attention_plan(like.dtype.itemsize == 4, tf32, generation, are_few, queries, keys, size)
 
 
 @lru_cache(maxsize=1024)
 def _attention_plan(
-    is_float32: bool, tf32: bool, generation: int, queries: int, keys: int, size: int
+    is_float32: bool, tf32: bool, generation: int, are_few: bool, queries: int, keys: int, size: int
 ) -> AttentionPlan:
     is_wide = size > 64
     if is_float32 and not tf32:
-        side = 32 if size <= 32 else 16
-        plan = AttentionPlan(side, side, None, 8)
+        is_hopper = generation in HOPPER
+        if is_wide:
+            plan = AttentionPlan(128, 32, None, 8) if is_hopper else AttentionPlan(16, 32)
+        elif are_few or queries <= 64:
+            plan = AttentionPlan(16, 64, 2) if is_hopper else AttentionPlan(16, 32)
+        elif is_hopper:
+            plan = AttentionPlan(128, 32, None, 8)
+        else:
+            plan = AttentionPlan(64 if size <= 32 else 32, 32, None, 8)
     elif is_float32:
         side = 64 if not is_wide or generation in HOPPER else 32
         plan = AttentionPlan(side, side, None, 8) if is_wide else AttentionPlan(side, side, 2)
@@ -255,7 +287,7 @@ def _attention_plan(
     else:
         plan = AttentionPlan(64, 64) if is_wide else AttentionPlan(128, 64, None, 8 if size <= 32 else None)
     # 16 x 16 spills on tensor cores; with 32 keys, half of them masked, it does not, but for wide heads in tf32
-    least = 16 if is_float32 and (is_wide or not tf32) else 32
+    least = 16 if tf32 and is_float32 and is_wide else 32
     return plan._replace(
         queries=min(plan.queries, max(16, power_of_two(queries))),
         keys=min(plan.keys, max(least, power_of_two(keys))),

@@ -81,6 +81,7 @@ def spilled(kernel, args, target, **options):
     return found.spill_store_bytes
 
 
+PRECISION = {"bf16": "ieee", "f32": "tf32x3", "tf32": "tf32"}
 GENERATION = {"sm_80": 8, "sm_90": 9, "sm_100": 10, "sm_120": 12}
 
 
@@ -97,7 +98,9 @@ def test_planned_products_stay_in_registers(size, kind, target, disassemble):
         "num_worker_warps": plan.num_worker_warps,
         "occupancy": plan.occupancy,
     }
-    assert spilled(raw.matmul_epilogue, (*args, kind == "tf32", plan.latency), target, **hints) == 0
+    assert spilled(raw.matmul_epilogue, (*args, PRECISION[kind], plan.latency), target, **hints) <= (
+        20 if kind == "f32" else 0
+    )
 
 
 @pytest.mark.slow
@@ -107,11 +110,13 @@ def test_planned_products_stay_in_registers(size, kind, target, disassemble):
     ("head", "kind"),
     [(h, kind) for h in (32, 64, 128) for kind in ("bf16", "f32", "tf32") if (h, kind) != (128, "f32")],
 )
-def test_planned_attention_stays_in_registers(head, tokens, kind, target, disassemble):
-    """But for a few: smaller tiles would load more. Heads of 128 in float32 do not fit; they want tf32."""
-    plan = _plans._attention_plan(kind != "bf16", kind == "tf32", GENERATION[target], tokens, tokens, head)
+@pytest.mark.parametrize("are_few", [True, False])
+def test_planned_attention_stays_in_registers(head, tokens, kind, are_few, target, disassemble):
+    """But for a few: smaller tiles would load more, and those of heads of 128 in float32 ran slower."""
+    generation = GENERATION[target]
+    plan = _plans._attention_plan(kind != "bf16", kind == "tf32", generation, are_few, tokens, tokens, head)
     x = tk.meta((2, 32, tokens, head), DTYPES["bf16" if kind == "bf16" else "f32"])
     tile = (plan.queries, plan.keys, head)
-    args = (x.mut(), x, x, x, None, 0.1, None, True, 1, tile, kind == "tf32", False, plan.latency)
+    args = (x.mut(), x, x, x, None, 0.1, None, True, 1, tile, PRECISION[kind], False, plan.latency)
     hints = {"occupancy": plan.occupancy, "num_worker_warps": plan.num_worker_warps}
     assert spilled(raw.attention, args, target, **hints) <= (132 if kind == "f32" else 64)

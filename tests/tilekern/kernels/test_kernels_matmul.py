@@ -108,6 +108,53 @@ def test_factors_as_tfloat32_keep_ten_bits(device):
     assert op.to_host().sync().tolist() == [[1 + 2.0**-10, 1.0]]
 
 
+@pytest.mark.parametrize(("m", "n", "depth"), [(100, 70, 4096), (16, 33, 700), (600, 300, 64)])
+def test_long_sums_of_positive_float32_are_as_exact_as_float32(device, m, n, depth):
+    """Tensor cores cut their sums off towards zero: left to them, the first would be off by 3e-5."""
+    random = np.random.default_rng(3)
+    a, b = (np.abs(random.standard_normal(shape, dtype="f4")) for shape in ((m, depth), (depth, n)))
+    for operands, expected in (((a, b), a.astype("f8") @ b), ((a, b[::-1].copy()), a.astype("f8") @ b[::-1])):
+        found = k.matmul(*map(ca.from_host, operands), splits=1).to_host().sync()
+        assert np.abs(found / expected - 1).max() < 2e-6
+    found = k.batched_matmul(ca.from_host(a[None]), ca.from_host(b[None])).to_host().sync()
+    assert np.abs(found[0] / (a.astype("f8") @ b) - 1).max() < 2e-6
+
+
+def test_float32_at_the_ends_of_its_range(device):
+    inf, nan, most = (
+        np.inf,
+        np.nan,
+        np.finfo("f4").max * (1 - 2.0**-20),
+    )  # what is above may round to infinity
+    rows = np.float32(
+        [
+            [inf, 1, 0, 0, 0],
+            [-inf, inf, 0, 0, 0],
+            [nan, 0, 0, 0, 0],
+            [most, -most, 0, 0, 0],
+            [most, 0, 0, 0, 0],
+            [-most, -1, 0, 0, 0],
+            [2.0**-100, 2.0**-124, 0, 0, 0],
+            [0, 0, 0, 0, inf],
+            [1 + 2.0**-23, 0, 0, 0, 0],
+        ]
+    )
+    b = np.zeros((5, 8), "f4")
+    b[:2, 0], b[:2, 1], b[:2, 2], b[:, 3] = 1, (0.5, 2), (-1, 1), 1
+    b[:2, 4] = most, 0.75
+    with np.errstate(all="ignore"):
+        expected = (rows[:, :, None] * b[None]).sum(1, dtype="f4")
+    found = k.matmul(ca.from_host(rows), ca.from_host(b)).to_host().sync()
+    np.testing.assert_allclose(found, expected, rtol=2.0**-22)
+
+
+def test_whole_numbers_up_to_2048_multiply_exactly(device):
+    random = np.random.default_rng(4)
+    a, b = (random.integers(-2048, 2049, shape) for shape in ((70, 3), (3, 40)))
+    found = k.matmul(ca.from_host(a.astype("f4")), ca.from_host(b.astype("f4"))).to_host().sync()
+    np.testing.assert_array_equal(found, a @ b)
+
+
 @pytest.mark.parametrize("rows", [1, 3, 4, 5])
 def test_linear_takes_weights_as_models_store_them(values, rows):
     x, x64 = values(rows, 576)

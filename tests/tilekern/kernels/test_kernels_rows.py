@@ -10,10 +10,14 @@ k = tk.kernels
 
 
 @pytest.mark.parametrize("kind", ["int32", "int64"])
-def test_embedding_takes_rows(values, kind):
-    table, table64 = values(11, 70)
-    ids = np.array([[3, 10, 0], [11, -1, 3]], kind)
-    expected = np.where((ids[..., None] >= 0) & (ids[..., None] < 11), table64[ids % 11], 0)
+@pytest.mark.parametrize(("entries", "columns"), [(11, 70), (5, 600), (1, 513), (4, 1500), (0, 600), (0, 3)])
+def test_embedding_takes_rows(values, kind, entries, columns):
+    table, table64 = values(entries, columns)
+    least, most = np.iinfo(kind).min, np.iinfo(kind).max
+    ids = np.array([[3, 10, 0, least], [entries - 1, -1, entries, most]], kind)
+    expected = np.zeros((2, 4, columns))
+    for place in np.argwhere((ids >= 0) & (ids < entries)):
+        expected[*place] = table64[ids[*place]]
     values.close(k.embedding(ca.from_host(ids), table), expected)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import tilekern as tk
 
-from ._matmul import factor
+from ._matmul import multiply_add
 
 __all__ = ["LOG2_E", "attention"]
 
@@ -37,7 +37,7 @@ def attention(
     causal: tk.Constant[bool],
     group: tk.Constant[int],
     tile: tk.Constant[tuple[int, int, int]],
-    tf32: tk.Constant[bool] = False,
+    precision: tk.Constant[str] = "ieee",
     scale_first: tk.Constant[bool] = False,
     latency: tk.Constant[int | None] = None,
 ) -> None:
@@ -50,7 +50,7 @@ def attention(
         window: a query sees this many keys at most, itself included; None: all. Needs `causal`.
         causal: query i sees key j if j <= i + keys - queries: the last query stands at the last key.
         tile: queries, keys, and head size (a power of two of at least the head size).
-        tf32: float32 factors are rounded to tfloat32, which tensor cores multiply.
+        precision: how float32 factors are multiplied, as for the matrix products.
         scale_first: scores are scaled before the largest is sought. It must be so unless scale is positive, and not so
             small that its product with log2(e) is none.
         latency: the hint of the loads of k and v.
@@ -80,7 +80,7 @@ def attention(
         inner = tk.maximum(tk.minimum(end, tk.cdiv(tk.maximum(first + queries - window, 0), keys)), begin)
     whole = tk.maximum(tk.minimum(whole, end), inner)
 
-    left = factor(tk.load(q, (batch, head, i, 0), (1, 1, queries, size)).reshape((queries, size)), tf32)
+    left = tk.load(q, (batch, head, i, 0), (1, 1, queries, size)).reshape((queries, size))
     acc = tk.zeros((queries, size), tk.float32)
     largest = tk.full((queries, 1), LOWEST, tk.float32)
     total = tk.zeros((queries, 1), tk.float32)
@@ -93,7 +93,7 @@ def attention(
     ) -> tuple[tk.Tile, tk.Tile, tk.Tile]:
         at = (batch, head // group, 0, j)
         right = tk.load(k, at, (1, 1, size, keys), order=(0, 1, 3, 2), latency=latency).reshape((size, keys))
-        scores = tk.mma(left, factor(right, tf32), tk.zeros((queries, keys), tk.float32))
+        scores = multiply_add(left, right, tk.zeros((queries, keys), tk.float32), precision)
         if scale_first:
             scores = scores * unit
         if masked:
@@ -111,8 +111,8 @@ def attention(
         fade = tk.exp2((largest - shift) * late_scale, flush_to_zero=True)
         total = total * fade + tk.sum(weights, axis=1, keepdims=True)
         value = tk.load(v, (batch, head // group, j, 0), (1, 1, keys, size), latency=latency)
-        shares = factor(weights.astype(v.dtype), tf32)
-        return tk.mma(shares, factor(value.reshape((keys, size)), tf32), acc * fade), new, total
+        acc = multiply_add(weights.astype(v.dtype), value.reshape((keys, size)), acc * fade, precision)
+        return acc, new, total
 
     if window is not None:
         for j in range(begin, inner):

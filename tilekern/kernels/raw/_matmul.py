@@ -1,5 +1,8 @@
 """Matrix products. Sums are kept in float32 (float64 for float64).
 
+`precision` is how float32 factors are multiplied: "ieee", as they are, which tensor cores cannot; "tf32", rounded to
+tfloat32; "tf32x3", see `multiply_add`. Other types are multiplied as they are.
+
 What comes after the sum, in float32 and before the one rounding to the output's type: `+ bias`, then the
 activation, then `+ residual`. `bias` is (columns,), `residual` is like the output; both may be None.
 """
@@ -42,11 +45,36 @@ def matmul(c: tk.Tile2D, a: tk.Tensor2D, b: tk.Tensor2D, block_k: tk.Constant[in
     c.store(acc.astype(c.dtype))
 
 
-def factor(t: tk.Tile, tf32: bool) -> tk.Tile:
-    """A factor of a product; float32 is rounded to tfloat32 where that is wanted."""
-    if tf32 and t.dtype is tk.float32:
-        return t.astype(tk.tfloat32)
-    return t
+LARGEST_TFLOAT32 = (2.0 - 2.0**-10) * 2.0**127
+
+
+def high_and_low(t: tk.Tile) -> tuple[tk.Tile, tk.Tile]:
+    """Two tfloat32 tiles whose sum is the float32 tile, but for a part in 2**23.
+
+    What rounds to more than the largest tfloat32 leaves the rest to the low part; so does infinity, all of it.
+    """
+    high = tk.minimum(tk.maximum(t, -LARGEST_TFLOAT32), LARGEST_TFLOAT32).astype(tk.tfloat32)
+    return high, (t - high.astype(tk.float32)).astype(tk.tfloat32)
+
+
+def multiply_add(left: tk.Tile, right: tk.Tile, acc: tk.Tile, precision: str) -> tk.Tile:
+    """acc + left @ right.
+
+    Theory of "tf32x3". A float32 is the sum of two tfloat32, which have 11 bits each, and a product of two such sums
+    is four products of tfloat32, which tensor cores make exactly. The product of the low parts is less than the
+    rounding of float32, and left out (Ootomo and Yokota 2022). Tensor cores cut off what they add up, towards zero, so
+    that a long sum of positive numbers comes out ever smaller: only this tile's products are added by them, the low
+    ones first, and what they give is added in float32.
+    """
+    if left.dtype is not tk.float32 or precision == "ieee":
+        return tk.mma(left, right, acc)
+    if precision == "tf32":
+        return tk.mma(left.astype(tk.tfloat32), right.astype(tk.tfloat32), acc)
+    high, low = high_and_low(left)
+    right_high, right_low = high_and_low(right)
+    part = tk.mma(high, right_low, tk.zeros(acc.shape, tk.float32))
+    part = tk.mma(low, right_high, part)
+    return acc + tk.mma(high, right_high, part)
 
 
 def finished(t: tk.Tile, i: Any, j: Any, bias: Any, residual: Any, activation: str) -> tk.Tile:
@@ -69,7 +97,7 @@ def matmul_epilogue(
     residual: Any,
     block_k: tk.Constant[int],
     activation: tk.Constant[str] = "none",
-    tf32: tk.Constant[bool] = False,
+    precision: tk.Constant[str] = "ieee",
     latency: tk.Constant[int | None] = None,
 ) -> None:
     """c = activation(a @ b + bias) + residual."""
@@ -79,7 +107,7 @@ def matmul_epilogue(
     for k in range(tk.num_tiles(a, 1, (rows, block_k))):
         left = tk.load(a, (i, k), (rows, block_k), latency=latency)
         right = tk.load(b, (k, j), (block_k, columns), latency=latency)
-        acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
+        acc = multiply_add(left, right, acc, precision)
     c.store(finished(acc, i, j, bias, residual, activation).astype(c.dtype))
 
 
@@ -92,7 +120,7 @@ def matmul_persistent(
     residual: Any,
     block_k: tk.Constant[int],
     activation: tk.Constant[str] = "none",
-    tf32: tk.Constant[bool] = False,
+    precision: tk.Constant[str] = "ieee",
     latency: tk.Constant[int | None] = None,
 ) -> None:
     """As `matmul_epilogue`, by a fixed number of blocks that walk the tiles of c.
@@ -106,7 +134,7 @@ def matmul_persistent(
         for k in range(tk.num_tiles(a, 1, (rows, block_k))):
             left = tk.load(a, (i, k), (rows, block_k), latency=latency)
             right = tk.load(b, (k, j), (block_k, columns), latency=latency)
-            acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
+            acc = multiply_add(left, right, acc, precision)
         c.store(finished(acc, i, j, bias, residual, activation).astype(c.dtype), index)
 
 
@@ -123,7 +151,7 @@ def matmul_pair(
     residual_of_d: Any,
     block_k: tk.Constant[int],
     activation: tk.Constant[str] = "none",
-    tf32: tk.Constant[bool] = False,
+    precision: tk.Constant[str] = "ieee",
     latency: tk.Constant[int | None] = None,
 ) -> None:
     """c = activation(a @ b + bias) + residual, and d = a @ e with its own, a tile of both for each block.
@@ -137,11 +165,11 @@ def matmul_pair(
     acc = tk.zeros(c.shape, tk.float32)
     acc_of_d = tk.zeros(d.shape, tk.float32)
     for k in range(tk.num_tiles(a, 1, (rows, block_k))):
-        left = factor(tk.load(a, (i, k), (rows, block_k), latency=latency), tf32)
-        right = factor(tk.load(b, (k, j), (block_k, columns), latency=latency), tf32)
-        acc = tk.mma(left, right, acc)
-        right_of_d = factor(tk.load(e, (k, j), (block_k, columns_of_d), latency=latency), tf32)
-        acc_of_d = tk.mma(left, right_of_d, acc_of_d)
+        left = tk.load(a, (i, k), (rows, block_k), latency=latency)
+        right = tk.load(b, (k, j), (block_k, columns), latency=latency)
+        acc = multiply_add(left, right, acc, precision)
+        right_of_d = tk.load(e, (k, j), (block_k, columns_of_d), latency=latency)
+        acc_of_d = multiply_add(left, right_of_d, acc_of_d, precision)
     c.store(finished(acc, i, j, bias, residual, activation).astype(c.dtype))
     d.store(finished(acc_of_d, i, j, bias_of_d, residual_of_d, activation).astype(d.dtype))
 
@@ -156,7 +184,7 @@ def matmul_stationary(
     tile: tk.Constant[tuple[int, int, int]],
     steps: tk.Constant[int],
     activation: tk.Constant[str] = "none",
-    tf32: tk.Constant[bool] = False,
+    precision: tk.Constant[str] = "ieee",
     latency: tk.Constant[int | None] = None,
 ) -> None:
     """As `matmul_epilogue`, with the columns of b kept in shared memory while a block goes down the rows of a.
@@ -166,12 +194,12 @@ def matmul_stationary(
     """
     rows, columns, depth = tile
     j = tk.bid(1)
-    kept = [factor(tk.load(b, (k, j), (depth, columns)), tf32) for k in range(steps)]
+    kept = [tk.load(b, (k, j), (depth, columns)) for k in range(steps)]
     for i in range(tk.bid(0), tk.num_tiles(a, 0, (rows, depth)), tk.num_blocks(0)):
         acc = tk.zeros((rows, columns), tk.float32)
         for k in tk.static_iter(range(steps)):
             left = tk.load(a, (i, k), (rows, depth), latency=latency)
-            acc = tk.mma(factor(left, tf32), kept[k], acc)
+            acc = multiply_add(left, kept[k], acc, precision)
         tk.store(c, (i, j), finished(acc, i, j, bias, residual, activation).astype(c.dtype))
 
 
@@ -181,7 +209,7 @@ def matmul_split_k(
     a: tk.Tensor2D,
     b: tk.Tensor2D,
     block_k: tk.Constant[int],
-    tf32: tk.Constant[bool] = False,
+    precision: tk.Constant[str] = "ieee",
 ) -> None:
     """parts[s] = the share of a @ b that part s of the common axis makes; float32 (splits, rows, columns).
 
@@ -195,7 +223,7 @@ def matmul_split_k(
     for k in range(s * share, tk.minimum(steps, (s + 1) * share)):
         left = tk.load(a, (i, k), (rows, block_k))
         right = tk.load(b, (k, j), (block_k, columns))
-        acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
+        acc = multiply_add(left, right, acc, precision)
     parts.store(acc.reshape((1, rows, columns)))
 
 
@@ -219,7 +247,7 @@ def batched_matmul(
     a: tk.Tensor3D,
     b: tk.Tensor3D,
     block_k: tk.Constant[int],
-    tf32: tk.Constant[bool] = False,
+    precision: tk.Constant[str] = "ieee",
 ) -> None:
     """c[n] = a[n] @ b[n] for each n; tiles of c are (1, rows, columns)."""
     _, rows, columns = c.shape
@@ -228,7 +256,7 @@ def batched_matmul(
     for k in range(tk.num_tiles(a, 2, (1, rows, block_k))):
         left = tk.load(a, (n, i, k), (1, rows, block_k)).reshape((rows, block_k))
         right = tk.load(b, (n, k, j), (1, block_k, columns)).reshape((block_k, columns))
-        acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
+        acc = multiply_add(left, right, acc, precision)
     c.store(acc.astype(c.dtype).reshape((1, rows, columns)))
 
 
@@ -238,7 +266,7 @@ def batched_matmul_persistent(
     a: tk.Tensor3D,
     b: tk.Tensor3D,
     block_k: tk.Constant[int],
-    tf32: tk.Constant[bool] = False,
+    precision: tk.Constant[str] = "ieee",
     latency: tk.Constant[int | None] = None,
 ) -> None:
     """As `batched_matmul`, by a fixed number of blocks that walk the tiles of c."""
@@ -250,7 +278,7 @@ def batched_matmul_persistent(
             left = tk.load(a, (n, i, k), (1, rows, block_k), latency=latency)
             right = tk.load(b, (n, k, j), (1, block_k, columns), latency=latency)
             left, right = left.reshape((rows, block_k)), right.reshape((block_k, columns))
-            acc = tk.mma(factor(left, tf32), factor(right, tf32), acc)
+            acc = multiply_add(left, right, acc, precision)
         c.store(acc.astype(c.dtype).reshape((1, rows, columns)), index)
 
 
