@@ -137,19 +137,19 @@ _SMALL_SHARED_MEMORY = (
     ProductPlan(128, 64, 32),
     ProductPlan(64, 64, 32),
 )
-_FLOAT32_HOPPER = (  # in three products; more blocks at once hide that each waits for its own
+# Float32 in three products, each with how many tiles there have to be for a multiprocessor.
+_FLOAT32_HOPPER = (  # more blocks at once hide that each waits for its own
     (ProductPlan(64, 128, 32, occupancy=2), 8),
     (ProductPlan(64, 64, 32, occupancy=3), 2),
     (ProductPlan(64, 32, 64, occupancy=3), 0),
 )
 _FLOAT32 = ((ProductPlan(64, 64, 32, None, 8), 1), (ProductPlan(64, 32, 32, None, 8), 0))
-"""With how many tiles for each multiprocessor there have to be."""
 _FLOAT32_FEW_ROWS = ProductPlan(16, 64, 64)
 _TFLOAT32 = (ProductPlan(128, 128, 32, None, 8), ProductPlan(64, 64, 32))
 
 
 def precision_of(like: Tensor, tf32: bool) -> str:
-    """How products of that type are made; see `raw`."""
+    """How products of that type are made: "ieee", "tf32" or "tf32x3", as the kernels in `raw` take it."""
     return "ieee" if like.dtype.itemsize != 4 else "tf32" if tf32 else "tf32x3"
 
 
@@ -190,11 +190,11 @@ def _product_plan(
     def tiles(plan: ProductPlan) -> int:
         return count * plan.tiles(m, n)
 
-    if is_float32 and not tf32:
+    if is_float32 and not tf32 and m <= 16:
+        plan = _FLOAT32_FEW_ROWS
+    elif is_float32 and not tf32:
         plans_for = _FLOAT32_HOPPER if generation in HOPPER else _FLOAT32
         plan = next(plan for plan, least in plans_for if tiles(plan) >= least * enough)
-        if m <= 16:
-            plan = _FLOAT32_FEW_ROWS
     elif not is_float32 and m <= 16:
         plan = next((plan for plan in _FEW_ROWS if tiles(plan) >= 2 * enough), _FEW_ROWS[-1])
     elif not is_float32 and generation in HOPPER:

@@ -444,8 +444,8 @@ class _Axis:
         """Assert, as far out as it is sound.
 
         Args:
-            low, high: which side is shown. fits: so is that the index does not wrap; else no side of what it is in
-                the kernel is.
+            low, high: whether the index is shown to be at least 0, and below the number of tiles, before it wraps.
+            fits: whether it is shown not to wrap. One that may is neither.
         """
         why = self._why_not(low=low, fits=fits)
         if self._options.deny:

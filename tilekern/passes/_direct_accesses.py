@@ -115,7 +115,7 @@ class _Direct:
         return False
 
     def _computed(self, user: Op, known: set[Value]) -> list[Value]:
-        """What an operation computes from a load, whatever is done, if `known` is."""
+        """Results of an operation, and arguments of a loop, that depend on a load whatever is done, as `known` do."""
         if user.effect == "none":
             return list(user.results)
         loop = self._flow.around(user) if isinstance(user, ContinueOp) else user

@@ -98,9 +98,9 @@ def test_planned_products_stay_in_registers(size, kind, target, disassemble):
         "num_worker_warps": plan.num_worker_warps,
         "occupancy": plan.occupancy,
     }
-    assert spilled(raw.matmul_epilogue, (*args, PRECISION[kind], plan.latency), target, **hints) <= (
-        20 if kind == "f32" else 0
-    )
+    # three blocks of float32 at once, which lack the registers for a few numbers, ran 1.4 times as fast as two
+    allowed = 20 if kind == "f32" and plan.occupancy == 3 else 0
+    assert spilled(raw.matmul_epilogue, (*args, PRECISION[kind], plan.latency), target, **hints) <= allowed
 
 
 @pytest.mark.slow

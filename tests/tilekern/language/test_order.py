@@ -18,7 +18,7 @@ def load_and_clear(out: tk.Tile1D, other: tk.Tile1D, x: tk.Tensor1D, counts: tk.
     old = tk.load(x, (b,), (16,))
     tk.store(x, (b,), tk.full((16,), number, x.dtype))
     out.store(old)
-    other.store(before + tk.sum(seen).astype(tk.int32) * 0)
+    other.store(before + tk.sum(seen).astype(tk.int32) * 0)  # so that `seen` is loaded
 
 
 @pytest.mark.parametrize("dtype", ["i8", "f4", "i2"])
