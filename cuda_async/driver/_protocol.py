@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NewType, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NewType, NoReturn, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -380,15 +380,15 @@ class Driver(Protocol):
         shared_bytes: int,
         stream: StreamHandle,
         arguments: ArgumentBlock,
-    ) -> Callable[[], tuple[Any, ...]]:
+    ) -> Callable[[], object]:
         """`launch` with everything looked up once: a call enqueues the kernel with what `arguments` holds then. Hot.
 
-        The call does not raise. It returns a result whose first item is 0 on success; otherwise `launch_failed` says
-        what is wrong. (A check in Python costs a tenth of a launch, and the caller has a place for it.)
+        The call does not raise. It returns 0 on success; of anything else `launch_failed` says what is wrong. (A check
+        in Python costs a tenth of a launch, and the caller has a place for it.)
         """
         ...
 
-    def launch_failed(self, result: tuple[Any, ...]) -> NoReturn:
+    def launch_failed(self, result: object) -> NoReturn:
         """Raise what a bound launch returned."""
         ...
 

@@ -155,8 +155,8 @@ class RecordingDriver:
         stream: StreamHandle,
         arguments: ArgumentBlock,
     ) -> Any:  # a call that enqueues
-        def enqueue() -> tuple[int]:
+        def enqueue() -> int:
             self.launch(function, grid, block, shared_bytes, stream, arguments)
-            return (0,)
+            return 0
 
         return enqueue

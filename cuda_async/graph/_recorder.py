@@ -334,9 +334,9 @@ class Recorder:
         block: tuple[int, int, int],
         shared_bytes: int,
         arguments: ArgumentBlock,
-    ) -> Callable[[], tuple[Any, ...]]:
+    ) -> Callable[[], object]:
         """One launch with what `arguments` holds when it is called."""
-        enqueue: Callable[[], tuple[Any, ...]] = stream._lane.context.driver.bind_launch(
+        enqueue: Callable[[], object] = stream._lane.context.driver.bind_launch(
             function, grid, block, shared_bytes, stream._handle, arguments
         )
         return enqueue

@@ -36,6 +36,7 @@ __all__ = [
     "Launch",
     "LaunchConfig",
     "LaunchWithOptions",
+    "PlainLaunch",
     "as_dimensions",
     "as_shared_bytes",
     "check_aliases",
@@ -45,7 +46,6 @@ __all__ = [
     "shared_memory_problem",
 ]
 
-_new = object.__new__
 MAX_STREAMS = 64
 """Streams that the launches of a bound kernel are remembered for."""
 Dimensions = tuple[int, int, int]
@@ -204,7 +204,14 @@ class Launch(DeviceOp[tuple[Any, ...]]):
         return self._launch(self._args, ctx, self._config)
 
 
-common.launch = Launch
+class PlainLaunch(Launch):
+    """What `launch()` makes where it is given no options. A call of a class without `__init__` is the cheapest way."""
+
+    __slots__ = ()
+    __init__ = object.__init__
+
+
+common.launch = PlainLaunch
 
 
 class LaunchWithOptions(Launch):
@@ -220,7 +227,7 @@ class LaunchWithOptions(Launch):
             raise TypeError(
                 f"uses=[...] takes a list of read(tensor) and mut(tensor), got {type(uses).__name__}"
             )
-        self = _new(cls)
+        self = object.__new__(cls)
         self._options = (uses, cluster, cooperative)
         return self
 
@@ -368,9 +375,9 @@ class BoundLaunch:
             _declare_arguments(arguments, args)
         self._loaded = loaded
         self._outputs: tuple[Any, ...] = given if outputs is None else outputs  # keeps the tensors alive
-        launches: dict[Stream, Callable[[], tuple[Any, ...]]] = {}
+        launches: dict[Stream, Callable[[], object]] = {}
 
-        def bind_on(stream: Stream) -> Callable[[], tuple[Any, ...]]:
+        def bind_on(stream: Stream) -> Callable[[], object]:
             """Lock held: the launch of the packed arguments on `stream`, made once."""
             if stream._recorder is not None:
                 return stream._recorder.bind_launch(
@@ -429,7 +436,7 @@ class BoundLaunch:
 
     def launch(self) -> DeviceOp[tuple[Any, ...]]:
         """An operation that launches it; yields the arguments, as `Function.launch` does."""
-        op = _new(Launch)
+        op: Launch = PlainLaunch()
         op._consumed = False
         op._function = self._loaded.function
         op._config = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from ._launch import (
     Launch,
     LaunchConfig,
     LaunchWithOptions,
+    PlainLaunch,
     as_dimensions,
     as_shared_bytes,
     check_argument_aliases,
@@ -37,11 +39,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Function", "LoadedFunction", "Module"]
 
-_new = object.__new__
 NO_USES: Sequence[Read | Mut] = ()
 MAX_CONFIGS = 1024
 """Launch configurations remembered per kernel."""
-CheckedConfig = tuple[LaunchConfig | None, dict["Stream", Callable[[], tuple[Any, ...]]]]
+CheckedConfig = tuple[LaunchConfig | None, dict["Stream", Callable[[], object]]]
 
 ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
@@ -428,7 +429,7 @@ class LoadedFunction:
             self._configs.clear()
         return self._configs.setdefault(config, (config, {}))
 
-    def bind_on(self, stream: Stream, checked: CheckedConfig) -> Callable[[], tuple[Any, ...]]:
+    def bind_on(self, stream: Stream, checked: CheckedConfig) -> Callable[[], object]:
         """Lock held: the launch of the argument block on `stream` with a checked config, made once."""
         config, launches = checked
         assert config is not None
@@ -470,7 +471,7 @@ class Function:
     _signature: tuple[str, ...] | None
     _loaded: dict[Device, LoadedFunction]
 
-    def launch(
+    def _launch_with(
         self,
         grid: Any,  # an int, or 1 to 3 ints; NumPy ints too
         block: Any,
@@ -500,18 +501,42 @@ class Function:
                 uses, None if cluster is None else as_dimensions(cluster, "cluster"), cooperative
             )
         else:
-            op = _new(Launch)
+            op = PlainLaunch()
         op._consumed = False
         op._bound_on = None
         op._function = self
         op._config = (
             grid if type(grid) is int else as_dimensions(grid, "grid"),
             block if type(block) is int else as_dimensions(block, "block"),
-            shared_mem_bytes if type(shared_mem_bytes) is int else as_shared_bytes(shared_mem_bytes),
+            as_shared_bytes(shared_mem_bytes),
         )
         op._args = args
         op._launch = self._launch or self._launch_anywhere
         return op
+
+    if TYPE_CHECKING:
+        launch = _launch_with
+    else:
+        # A launch with its options left out, which most are: looking up the defaults of four costs as much as half of
+        # the rest.
+        def launch(self, grid: Any, block: Any, *args: Any, **options: Any) -> Launch:
+            if options:
+                return self._launch_with(grid, block, *args, **options)
+            op = PlainLaunch()
+            op._consumed = False
+            op._bound_on = None
+            op._function = self
+            op._config = (
+                grid if type(grid) is int else as_dimensions(grid, "grid"),
+                block if type(block) is int else as_dimensions(block, "block"),
+                0,
+            )
+            op._args = args
+            op._launch = self._launch or self._launch_anywhere
+            return op
+
+        _launch_with.__name__, _launch_with.__qualname__ = "launch", "Function.launch"
+        functools.update_wrapper(launch, _launch_with)
 
     def _launch_anywhere(self, args: tuple[Any, ...], ctx: ExecutionContext, config: LaunchConfig) -> Any:
         """Launch on whatever device; UNPREPARED where the kernel is not loaded yet."""

@@ -173,7 +173,7 @@ def _enqueue_lines(enqueue: Sequence[str]) -> list[str]:
         "dirty = stream._dirty",
         "stream._dirty = True",  # at once, as an interrupt may come behind the driver's call
         start,
-        "if result[0]:",
+        "if result:",
         "    stream._dirty = dirty",
         "    driver.launch_failed(result)",
         "stream._retained.append(loaded)",

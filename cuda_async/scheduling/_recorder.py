@@ -41,7 +41,7 @@ class Recorder(Protocol):
         block: tuple[int, int, int],
         shared_bytes: int,
         arguments: ArgumentBlock,
-    ) -> Callable[[], tuple[Any, ...]]:
+    ) -> Callable[[], object]:
         """`Driver.bind_launch`, for the one launch that is recorded now."""
         ...
 

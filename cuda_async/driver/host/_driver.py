@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ...errors import ClosedError, CompileError, DeviceLostError, OutOfMemoryError
 from .._protocol import EventHandle, FunctionHandle, HostLaunch, ModuleHandle, StreamHandle
@@ -548,18 +548,19 @@ class HostDriver(SteppedControls):
         shared_bytes: int,
         stream: StreamHandle,
         arguments: ArgumentBlock,
-    ) -> Callable[[], tuple[Any, ...]]:
-        def enqueue() -> tuple[Any, ...]:
+    ) -> Callable[[], Exception | int]:
+        def enqueue() -> Exception | int:
             try:
                 self.launch(function, grid, block, shared_bytes, stream, arguments)
             except Exception as error:
-                return (error,)
-            return (0,)
+                return error
+            return 0
 
         return enqueue
 
-    def launch_failed(self, result: tuple[Any, ...]) -> NoReturn:
-        raise result[0]
+    def launch_failed(self, result: object) -> NoReturn:
+        assert isinstance(result, Exception)
+        raise result
 
     def launch_with_attributes(
         self,

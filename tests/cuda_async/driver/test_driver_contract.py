@@ -772,10 +772,10 @@ def test_bound_launch_takes_what_the_block_holds_then(bench):
     block = bench.block("ramp", address, 4, f4(1), bytes(12))
     launch = driver.bind_launch(bench.function("ramp"), (2, 1, 1), (4, 1, 1), 0, bench.stream, block)
     with bench.held():
-        assert not launch()[0]
+        assert not launch()
         struct.pack_into("<Qi", block.buffer, 0, address + 16, 4)
         struct.pack_into("<f", block.buffer, 24, 100.0)
-        assert not launch()[0]
+        assert not launch()
     assert bench.download(address, 8, "f4").tolist() == [0, 1, 2, 3, 100, 101, 102, 103]
     bench.free(address)
 

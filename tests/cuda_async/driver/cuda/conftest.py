@@ -6,6 +6,7 @@ answers); what a real device does is tested by the contract tests with `-m gpu`.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 from types import SimpleNamespace
 from typing import Any
@@ -82,9 +83,12 @@ class FakeApi:
         self.calls: list[tuple[Any, ...]] = []
         self.answers: dict[str, Any] = {}
         self._next = itertools.count(0x10000, 0x100)
+        self._by_address: dict[int, Any] = {}
+        self._entry_points: list[Any] = []
         new = self._new
         self.results: dict[str, Any] = {
             "cuDriverGetVersion": lambda: (0, 13000),
+            "cuGetProcAddress": self._entry_point,
             "cuCtxGetStreamPriorityRange": lambda: (0, 0, -5),
             "cuDeviceGetName": lambda *_: (0, b"Fake GPU".ljust(256, b"\0")),
             "cuDeviceGetUuid": lambda *_: (0, SimpleNamespace(bytes=bytes(range(16)))),
@@ -113,6 +117,22 @@ class FakeApi:
 
     def _new(self, *_: Any) -> tuple[int, Native]:
         return 0, Native(next(self._next))
+
+    def _entry_point(self, name: bytes, version: int, flags: int) -> tuple[int, int, int]:
+        """The address of a function with four pointers, which is recorded like all others."""
+
+        def call(*pointers: int | None) -> int:
+            structure, *rest = pointers
+            code = getattr(self, name.decode())(self._by_address[structure or 0], *(p or 0 for p in rest))[0]
+            return int(code)
+
+        self._entry_points.append(ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(call))
+        return 0, ctypes.cast(self._entry_points[-1], ctypes.c_void_p).value or 0, 0
+
+    def CUlaunchConfig(self) -> SimpleNamespace:
+        address = next(self._next)
+        self._by_address[address] = config = SimpleNamespace(getPtr=lambda: address)
+        return config
 
     @staticmethod
     def _describe(code: int, which: int) -> tuple[int, bytes | None]:

@@ -98,6 +98,17 @@ driver.launch(function, (7, 6, 5), (4, 3, 2), 48, stream, block)
 assert list(launched)[:8] == [7, 6, 5, 4, 3, 2, 48, 0x123456789]
 driver.launch(function, (1, 1, 1), (1, 1, 1), 0, stream, ArgumentBlock(()))
 assert launched[7] == 0
+bound = driver.bind_launch(function, (5, 1, 2), (32, 1, 3), 16, stream, block)
+assert bound() == 0 and list(launched)[:8] == [5, 1, 2, 32, 1, 3, 16, 0x123456789]
+struct.pack_into("<Q", block.buffer, 0, 0x12345678A)
+assert bound() == 0 and launched[7] == 0x12345678A
+struct.pack_into("<Q", block.buffer, 0, 0x123456789)
+library.fake_fail(b"cuLaunchKernelEx", 1)
+raises(DriverError, "cuLaunchKernelEx", lambda: driver.launch_failed(bound()))
+library.fake_fail(b"cuLaunchKernelEx", 99999)
+raises(DriverError, "99999", lambda: driver.launch_failed(bound()))
+driver.bind_launch(function, (1, 1, 1), (1, 1, 1), 0, stream, ArgumentBlock(()))()
+assert launched[7] == 0
 driver.launch_with_attributes(
     function, (8, 1, 1), (64, 1, 1), 16, stream, block, cluster=(2, 1, 1), cooperative=True)
 assert list(launched)[:10] == [8, 1, 1, 64, 1, 1, 16, 0x123456789, 211, 1]
