@@ -27,11 +27,13 @@ from ._plans import (
     ALL_FORMS,
     EIGHT_WARPS,
     ProductPlan,
+    copy_pays,
     matvec_tile,
     multiprocessors,
     precision_of,
     product_plan,
 )
+from ._rows import transpose
 from .raw._activations import ACTIVATIONS
 
 if TYPE_CHECKING:
@@ -100,6 +102,7 @@ def matmul(
         plan = product_plan(a, m, n, k, tf32=tf32)
         place = output("matmul", out, (m, n), a.dtype)
         check_apart("matmul", out, a=a, b=b, bias=bias, residual=residual)
+        product = _Product(a, b, bias, residual, activation, precision_of(a, tf32))
         steps = -(-k // plan.depth)  # a share has one at least: more shares would be sums of nothing
         parts = 1 if persistent else int(splits or 0) or _splits(plan, m, n, k, multiprocessors(a))
         parts = min(parts, max(1, steps))
@@ -109,27 +112,54 @@ def matmul(
             plan = product_plan(a, m, n, k, tf32=tf32, forms=ALL_FORMS)
         if plan.num_worker_warps is None and plan.form == "persistent" and activation in _SLOW:
             plan = plan._replace(num_worker_warps=EIGHT_WARPS, occupancy=None, latency=None)
-        precision = precision_of(a, tf32)
-        product = _Product(a, b, bias, residual, activation, precision)
-        if parts > 1:
-            return _in_parts(plan, parts, place, product)
-        if plan.form == "pair":
-            return _by_pairs(plan, place, product)
-        if plan.form == "stationary":
-            tile = (plan.rows, plan.columns, plan.depth)
-            grid = (plan.sharing(m, n, multiprocessors(a)), -(-n // plan.columns))
-            kernel = _hinted(raw.matmul_stationary, plan)
-            steps = -(-k // plan.depth)
-            more = (tile, steps, activation, precision, plan.latency)
-            return kernel(mutable(place), a, b, bias, residual, *more).grid(grid).first()
-        tiles = place.partition((plan.rows, plan.columns))
-        rest = (a, b, bias, residual, plan.depth, activation, precision)
-        if plan.form == "persistent":
-            walk = _walked(tiles, GROUP, plan, plan.tiles(m, n), multiprocessors(a))
-            return _hinted(raw.matmul_persistent, plan)(walk, *rest, plan.latency).first().unpartition()
-        return _hinted(raw.matmul_epilogue, plan)(tiles, *rest, plan.latency).first().unpartition()
+        return _along_rows(a, b, tf32, lambda a, b: _made(plan, parts, place, product._replace(a=a, b=b)))
 
     return with_tensors(launch, a, b, bias, residual, optional=2)
+
+
+def _made(
+    plan: ProductPlan, parts: int, place: Tensor | DeviceOp[Tensor], product: _Product
+) -> DeviceOp[Tensor]:
+    """The product by what the plan says."""
+    a, b, bias, residual, activation, precision = product
+    (m, k), n = a.shape, b.shape[1]
+    if parts > 1:
+        return _in_parts(plan, parts, place, product)
+    if plan.form == "pair":
+        return _by_pairs(plan, place, product)
+    if plan.form == "stationary":
+        tile = (plan.rows, plan.columns, plan.depth)
+        grid = (plan.sharing(m, n, multiprocessors(a)), -(-n // plan.columns))
+        kernel = _hinted(raw.matmul_stationary, plan)
+        more = (tile, -(-k // plan.depth), activation, precision, plan.latency)
+        return kernel(mutable(place), a, b, bias, residual, *more).grid(grid).first()
+    tiles = place.partition((plan.rows, plan.columns))
+    rest = (a, b, bias, residual, plan.depth, activation, precision)
+    if plan.form == "persistent":
+        walk = _walked(tiles, GROUP, plan, plan.tiles(m, n), multiprocessors(a))
+        return _hinted(raw.matmul_persistent, plan)(walk, *rest, plan.latency).first().unpartition()
+    return _hinted(raw.matmul_epilogue, plan)(tiles, *rest, plan.latency).first().unpartition()
+
+
+def _along_rows(
+    a: Tensor, b: Tensor, tf32: bool, multiply: Callable[[Tensor, Tensor], DeviceOp[Tensor]]
+) -> DeviceOp[Tensor]:
+    """`multiply(a, b)`, of copies that lie along the common axis where that is sooner done.
+
+    Shapes are (..., m, k) and (..., k, n).
+    """
+    m, n = a.shape[-2], b.shape[-1]
+    copy_a, copy_b = copy_pays(a, n, tf32=tf32), copy_pays(_swapped(b), m, tf32=tf32)
+    if not copy_a and not copy_b:
+        return multiply(a, b)
+    first = transpose(_swapped(a)) if copy_a else ca.value(a)
+    second = transpose(b).map(_swapped) if copy_b else ca.value(b)
+    return ca.zip(first, second).then(lambda factors: multiply(*factors))
+
+
+def _swapped(x: Tensor) -> Tensor:
+    """(..., n, m) of (..., m, n)."""
+    return x.permute(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
 
 
 class _Product(NamedTuple):
@@ -305,12 +335,15 @@ def batched_matmul(
         plan = product_plan(a, m, n, k, tf32=tf32, count=count)
         place = output("batched_matmul", out, (count, m, n), a.dtype)
         tiles = place.partition((1, plan.rows, plan.columns))
-        rest = (a, b, plan.depth, precision_of(a, tf32))
-        if plan.form == "persistent":
-            walk = _walked(tiles, (1, *GROUP), plan, count * plan.tiles(m, n), multiprocessors(a))
-            return (
-                _hinted(raw.batched_matmul_persistent, plan)(walk, *rest, plan.latency).first().unpartition()
-            )
-        return _hinted(raw.batched_matmul, plan)(tiles, *rest).first().unpartition()
+
+        def multiply(a: Tensor, b: Tensor) -> DeviceOp[Tensor]:
+            rest = (a, b, plan.depth, precision_of(a, tf32))
+            if plan.form == "persistent":
+                walk = _walked(tiles, (1, *GROUP), plan, count * plan.tiles(m, n), multiprocessors(a))
+                kernel = _hinted(raw.batched_matmul_persistent, plan)
+                return kernel(walk, *rest, plan.latency).first().unpartition()
+            return _hinted(raw.batched_matmul, plan)(tiles, *rest).first().unpartition()
+
+        return _along_rows(a, b, tf32, multiply)
 
     return with_tensors(launch, a, b)

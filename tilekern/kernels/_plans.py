@@ -30,6 +30,7 @@ __all__ = [
     "AttentionPlan",
     "ProductPlan",
     "attention_plan",
+    "copy_pays",
     "matvec_tile",
     "multiprocessors",
     "precision_of",
@@ -43,6 +44,12 @@ PAIRS = ByTarget(sm_90=2, sm_100=2, sm_103=2)
 """Two CTAs share a large tile where clusters are worth it."""
 
 EIGHT_WARPS = ByTarget(sm_90=8)
+
+
+# Tensor cores of sm_90 take factors of four bytes along the common axis only; others are turned tile by tile. A copy of
+# E elements takes 4 us and as long as E * 175 (with one product in place of three, E * 600) multiplications gain by it.
+_COPY = (175, 3.3e8)
+_COPY_TF32 = (600, 1e9)
 
 
 Form = Literal["blocks", "persistent", "pair", "stationary"]
@@ -151,6 +158,19 @@ _TFLOAT32 = (ProductPlan(128, 128, 32, None, 8), ProductPlan(64, 64, 32))
 def precision_of(like: Tensor, tf32: bool) -> str:
     """How products of that type are made: "ieee", "tf32" or "tf32x3", as the kernels in `raw` take it."""
     return "ieee" if like.dtype.itemsize != 4 else "tf32" if tf32 else "tf32x3"
+
+
+def copy_pays(factor: Tensor, times: int, *, tf32: bool) -> bool:
+    """Whether a factor (..., rows, common axis) should first be copied to lie along the common axis.
+
+    Args:
+        times: rows of the other factor that each of its own is multiplied with.
+    """
+    generation, _ = factor.device.compute_capability
+    if factor.dtype.itemsize != 4 or generation != 9 or factor.strides[-1] == 1:
+        return False
+    free, gain = _COPY_TF32 if tf32 else _COPY
+    return factor.size * (times - free) >= gain
 
 
 def multiprocessors(tensor: Tensor) -> int:

@@ -14,6 +14,7 @@ from ._operands import (
     check_shape,
     output,
     power_of_two,
+    shape_error,
     tuned,
     viewed,
     with_tensors,
@@ -53,15 +54,22 @@ def embedding(ids: Operand, table: Operand, *, out: Tensor | None = None) -> Dev
 
 
 def transpose(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
-    """The matrix (n, m) with x[i, j] at (j, i), in memory of its own; `x.T` is a view and copies nothing."""
+    """The matrix (n, m) with x[i, j] at (j, i), in memory of its own; `x.T` is a view and copies nothing.
+
+    Args:
+        x: (m, n), or (batch, m, n) for each matrix of a batch; any strides.
+        out: where the result goes; new memory if not given.
+    """
 
     def launch(x: Tensor) -> DeviceOp[Tensor]:
         check_dtype("transpose", FLOATS, x=x)
-        check_shape("transpose", (None, None), x=x)
-        rows, columns = x.shape
-        tile = (min(64, power_of_two(columns)), min(64, power_of_two(rows)))
-        place = output("transpose", out, (columns, rows), x.dtype).partition(tile)
-        return tuned(raw.transpose, occupancy=4)(place, x).first().unpartition()
+        if x.ndim not in (2, 3):
+            raise shape_error("transpose", x=x)
+        *batch, rows, columns = x.shape
+        tile = (*(1 for _ in batch), min(64, power_of_two(columns)), min(64, power_of_two(rows)))
+        place = output("transpose", out, (*batch, columns, rows), x.dtype).partition(tile)
+        kernel = raw.batched_transpose if batch else raw.transpose
+        return tuned(kernel, occupancy=4)(place, x).first().unpartition()
 
     return with_tensors(launch, x)
 

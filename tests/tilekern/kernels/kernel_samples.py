@@ -22,6 +22,7 @@ def samples(d: Any) -> dict[str, tuple[tk.Kernel, tuple[Any, ...]]]:
     """By name: kernel and arguments with the tiles that the library picks, for tensors of element type `d`."""
     f4, key = tk.float32, (np.uint32(1), np.uint32(2))
     wide = d == "f4"
+    precision = "tf32x3" if wide else "ieee"
     tile = (64, 64) if wide else (128, 128)
     large = raw.matmul_epilogue if wide else raw.matmul_epilogue.with_options(num_ctas=2, num_worker_warps=8)
     product = (M((512, 256), d), M((256, 768), d))
@@ -67,7 +68,7 @@ def samples(d: Any) -> dict[str, tuple[tk.Kernel, tuple[Any, ...]]]:
         "matmul": (raw.matmul, (M((512, 768), d).partition(tile), *product, 32)),
         "matmul_epilogue": (
             large,
-            (M((512, 768), d).partition(tile), *product, M(768, d), M((512, 768), d), 32, "gelu", wide),
+            (M((512, 768), d).partition(tile), *product, M(768, d), M((512, 768), d), 32, "gelu", precision),
         ),
         "matmul_transposed": (
             raw.matmul_epilogue,
@@ -84,7 +85,7 @@ def samples(d: Any) -> dict[str, tuple[tk.Kernel, tuple[Any, ...]]]:
                 M((512, 256), d).partition((64, 16 if wide else 64)),
                 M((512, 256), d),
                 *(transposed(256, 512, d), transposed(256, 256, d), M(512, d), M(256, d), None, None),
-                *(16 if wide else 64, "silu", wide),
+                *(16 if wide else 64, "silu", precision),
             ),
         ),
         "matmul_stationary": (
@@ -96,7 +97,7 @@ def samples(d: Any) -> dict[str, tuple[tk.Kernel, tuple[Any, ...]]]:
                 M(768, d),
                 M((512, 768), d),
                 (64, 32, 32) if wide else (64, 128, 128),
-                *(12 if wide else 3, "none", wide),
+                *(12 if wide else 3, "none", precision),
             ),
         ),
         "matmul_split_k": (
@@ -175,6 +176,10 @@ def samples(d: Any) -> dict[str, tuple[tk.Kernel, tuple[Any, ...]]]:
             (M((7, 576), d).partition((1, 1024)), M(7, I4), M((49152, 576), d)),
         ),
         "transpose": (raw.transpose, (M((300, 200), d).partition((64, 64)), M((200, 300), d))),
+        "batched_transpose": (
+            raw.batched_transpose,
+            (M((3, 300, 200), d).partition((1, 64, 64)), M((3, 200, 300), d)),
+        ),
         "mean_pool": (
             raw.mean_pool,
             (M((4, 384), d).partition((1, 128)), M((4, 50, 384), d), M(4, I4), 32),

@@ -1,5 +1,7 @@
 """Every kernel of the library: bytecode that NVIDIA's verifier accepts, and code for every target."""
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -25,6 +27,11 @@ def assembled(name, dtype, target):
 def test_every_kernel_has_a_sample():
     sampled = {kernel.name for kernel, _ in samples(DTYPES["f32"]).values()}
     assert sampled == set(raw.__all__)
+
+
+def test_every_kernel_is_on_the_page():
+    page = (Path(__file__).parents[3] / "docs" / "kernels.md").read_text()
+    assert not [name for name in raw.__all__ if f"`{name}`" not in page]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -24,6 +24,20 @@ def test_gelu_is_that_of_the_error_function(values):
     values.close(k.gelu(x), 0.5 * x64 * (1 + erf(x64 / math.sqrt(2))), scale=np.abs(x64))
 
 
+def test_gelu_is_exact_everywhere(device):
+    x = np.concatenate(
+        [np.linspace(-17, 17, 20001), np.geomspace(1e-38, 3e38, 777), -np.geomspace(1e-38, 3e38, 777)]
+    )
+    x = x.astype(np.float32)
+    exact = np.array([v * 0.5 * math.erfc(-v / math.sqrt(2)) for v in x.astype(np.float64)])
+    result = k.gelu(ca.from_host(x)).to_host().sync()
+    assert (np.abs(result - exact) <= 2e-7 * np.abs(x)).all()
+    ends = k.gelu(ca.from_host(np.array([np.inf, -np.inf, np.nan], np.float32))).to_host().sync()
+    assert ends[0] == np.inf
+    assert ends[1] == 0
+    assert np.isnan(ends[2])
+
+
 def test_gelu_by_hyperbolic_tangent(values):
     x, x64 = values(33, 9, scale=3.0)
     inner = math.sqrt(2 / math.pi) * (x64 + 0.044715 * x64**3)

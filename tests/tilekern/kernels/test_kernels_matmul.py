@@ -8,6 +8,7 @@ import pytest
 import cuda_async as ca
 import tilekern as tk
 from tilekern.kernels import _matmul as matmul_module
+from tilekern.kernels import _plans
 from tilekern.kernels._plans import ProductPlan
 
 k = tk.kernels
@@ -179,6 +180,31 @@ def test_matvec(values):
     values.close(k.matvec(w, x, bias=b), w64 @ x64 + b64, scale=magnitude(w64, x64))
 
 
+@pytest.mark.parametrize("tf32", [False, True])
+@pytest.mark.parametrize(("turn_a", "turn_b"), [(True, False), (False, True), (True, True)])
+def test_factors_that_lie_by_rows_are_copied_where_that_pays(device, monkeypatch, turn_a, turn_b, tf32):
+    monkeypatch.setattr(_plans, "_COPY", (0, 0))
+    monkeypatch.setattr(_plans, "_COPY_TF32", (0, 0))
+    copied = []
+    monkeypatch.setattr(matmul_module, "transpose", lambda x: copied.append(x.shape) or k.transpose(x))
+    random = np.random.default_rng(1)
+    a64, b64 = (random.integers(-8, 8, shape).astype("f8") for shape in ((2, 40, 70), (2, 70, 50)))
+    a = ca.from_host((a64.transpose(0, 2, 1) if turn_a else a64).astype("f4", order="C")).sync()
+    b = ca.from_host((b64 if turn_b else b64.transpose(0, 2, 1)).astype("f4", order="C")).sync()
+    a = a.permute(0, 2, 1) if turn_a else a
+    b = b if turn_b else b.permute(0, 2, 1)
+    place = ca.empty((40, 50), "float32").sync()
+    result = k.matmul(a[1], b[1], out=place, tf32=tf32, activation="relu").to_host().sync()
+    assert np.array_equal(result, np.maximum(a64[1] @ b64[1], 0))
+    assert np.array_equal(place.to_host().sync(), result)
+    assert np.array_equal(k.batched_matmul(a, b, tf32=tf32).to_host().sync(), a64 @ b64)
+    if device.compute_capability[0] == 9:
+        one = [(70, 40)] * turn_a + [(70, 50)] * turn_b
+        assert copied == [*one, *((2, *shape) for shape in one)]
+    else:
+        assert not copied
+
+
 def test_batched_matmul(values):
     a, a64 = values(3, 20, 37)
     b, b64 = values(3, 41, 37)
@@ -208,3 +234,5 @@ def test_wrong_products_are_refused(host):
         k.matmul(b, a, bias=ca.ones(3).sync())
     with pytest.raises(ValueError, match="linear: these shapes"):
         k.linear(a, b)
+    with pytest.raises(tk.KernelError, match="precision is ieee, tf32 or tf32x3, got half"):
+        k.raw.batched_matmul(ca.empty((1, 4, 4)).partition((1, 4, 4)), a[None], a.T[None], 4, "half").sync()

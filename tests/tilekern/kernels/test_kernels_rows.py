@@ -26,6 +26,19 @@ def test_transpose(values):
     assert np.array_equal(k.transpose(x).to_host().sync().astype("f8"), x64.T)
 
 
+def test_transpose_of_each_matrix_of_a_batch(values):
+    x, x64 = values(3, 70, 130)
+    expected = x64.transpose(0, 2, 1)
+    assert np.array_equal(k.transpose(x).to_host().sync().astype("f8"), expected)
+    back = ca.empty((3, 70, 130), values.dtype).sync()
+    k.transpose(x, out=ca.empty((3, 130, 70), values.dtype).sync()).then(
+        lambda turned: k.transpose(turned, out=back)
+    ).sync()
+    assert np.array_equal(back.to_host().sync().astype("f8"), x64)
+    with pytest.raises(ValueError, match=r"transpose: .* x \(70,\)"):
+        k.transpose(x[0, :, 0])
+
+
 def test_mean_pool(values):
     x, x64 = values(3, 45, 150)
     lengths = np.int32([45, 33, 0])

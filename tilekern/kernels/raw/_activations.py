@@ -6,39 +6,43 @@ import math
 
 import tilekern as tk
 
-__all__ = ["ACTIVATIONS", "activated", "erf", "gelu_of", "gelu_tanh_of", "silu_of"]
+__all__ = ["ACTIVATIONS", "activated", "gelu_of", "gelu_tanh_of", "silu_of"]
 
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
 """What `activated` knows by name."""
 
 
-def erf(x: tk.Tile) -> tk.Tile:
-    """The error function of a float32 tile, to within 3e-7.
-
-    1 - t (a1 + t (a2 + ...)) exp(-x^2) with t = 1 / (1 + p |x|); Abramowitz and Stegun, "Handbook of
-    Mathematical Functions", 7.1.26.
-    """
-    size = tk.abs(x)
-    # Half of the time of a product with this behind it went into rounding a division and an exponential exactly.
-    t = tk.truediv(1.0, 1.0 + 0.3275911 * size, rounding_mode=tk.RoundingMode.APPROX, flush_to_zero=True)
-    series = 0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
-    value = 1.0 - t * series * tk.exp2(size * size * -math.log2(math.e), flush_to_zero=True)
-    return tk.where(x < 0.0, -value, value)
-
-
 def gelu_of(x: tk.Tile) -> tk.Tile:
-    """x times the share of a normal distribution below x."""
-    return 0.5 * x * (1.0 + erf(x * math.sqrt(0.5)))
+    """x times the share of a normal distribution below x, to within 2e-7 of |x|.
+
+    max(x, 0) - |x| h(|x|), where h(a), the share above a, is 2 to the power of a polynomial. That was fitted to have h
+    right to within 1e-8 for a up to 5.5, and falls from there on, to where the power is 0 at 16.
+    """
+    size = tk.minimum(tk.abs(x), 16.0, propagate_nan=True)
+    power = tk.fma(size, -3.06842867e-06, 4.20986507e-05)
+    power = tk.fma(size, power, -0.000198686917)
+    power = tk.fma(size, power, -0.000107932618)
+    power = tk.fma(size, power, 0.00702744164)
+    power = tk.fma(size, power, -0.0524729379)
+    power = tk.fma(size, power, -0.459215134)
+    power = tk.fma(size, power, -1.15110445)
+    power = tk.fma(size, power, -1.0)
+    return tk.fma(-size, tk.exp2(power, flush_to_zero=True), tk.maximum(x, 0.0))
 
 
 def gelu_tanh_of(x: tk.Tile) -> tk.Tile:
-    """The approximation of `gelu_of` by a hyperbolic tangent (Hendrycks and Gimpel 2016)."""
-    return 0.5 * x * (1.0 + tk.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+    """The approximation of `gelu_of` by a hyperbolic tangent (Hendrycks and Gimpel 2016).
+
+    (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)).
+    """
+    minus_2u = x * tk.fma(x * x, -2 * 0.044715 * math.sqrt(2 / math.pi), -2 * math.sqrt(2 / math.pi))
+    above = 1.0 + tk.exp2(minus_2u * math.log2(math.e), flush_to_zero=True)
+    return tk.truediv(x, above, rounding_mode=tk.RoundingMode.APPROX, flush_to_zero=True)
 
 
 def silu_of(x: tk.Tile) -> tk.Tile:
     """x times its logistic function."""
-    return x / (1.0 + tk.exp(-x))
+    return tk.truediv(x, 1.0 + tk.exp(-x), rounding_mode=tk.RoundingMode.APPROX, flush_to_zero=True)
 
 
 def activated(x: tk.Tile, activation: str) -> tk.Tile:

@@ -1,4 +1,4 @@
-"""Kernels for rows that are too long for one tile: a block goes over its row in chunks, more than once.
+"""Kernels for rows that are too long for one tile: a block goes over its row by `chunk` columns, twice or more.
 
 Outputs are whole tensors, `ca.mut(t)`, and the grid is the number of rows: block i stores to row i alone.
 """
@@ -76,7 +76,7 @@ def softmax_of_shares(
 def long_rms_norm(
     out: tk.Tensor2D, x: tk.Tensor2D, weight: tk.Tensor1D, eps: float, chunk: tk.Constant[int]
 ) -> None:
-    """As `rms_norm`. Grid: rows."""
+    """As `rms_norm`: out, x (rows, columns), weight (columns,). Grid: rows."""
     row = tk.bid(0)
     squares = tk.zeros((1, chunk), tk.float32)
     for j in range(tk.num_tiles(x, 1, (1, chunk))):
@@ -93,7 +93,7 @@ def long_rms_norm(
 def long_layer_norm(
     out: tk.Tensor2D, x: tk.Tensor2D, weight: tk.Tensor1D, bias: Any, eps: float, chunk: tk.Constant[int]
 ) -> None:
-    """As `layer_norm`. Grid: rows."""
+    """As `layer_norm`: out, x (rows, columns), weight and bias (columns,), bias may be None. Grid: rows."""
     row = tk.bid(0)
     sums = tk.zeros((1, chunk), tk.float32)
     for j in range(tk.num_tiles(x, 1, (1, chunk))):

@@ -1,5 +1,6 @@
 """Matrix products. Sums are kept in float32 (float64 for float64).
 
+A step along the common axis takes `block_k` of it; its loads begin `latency` steps ahead, or as the assembler likes.
 `precision` is how float32 factors are multiplied: "ieee", as they are, which tensor cores cannot; "tf32", rounded to
 tfloat32; "tf32x3", see `multiply_add`. Other types are multiplied as they are.
 
@@ -66,6 +67,9 @@ def multiply_add(left: tk.Tile, right: tk.Tile, acc: tk.Tile, precision: str) ->
     that a long sum of positive numbers comes out ever smaller: only this tile's products are added by them, the low
     ones first, and what they give is added in float32.
     """
+    tk.static_assert(
+        precision in ("ieee", "tf32", "tf32x3"), f"precision is ieee, tf32 or tf32x3, got {precision}"
+    )
     if left.dtype is not tk.float32 or precision == "ieee":
         return tk.mma(left, right, acc)
     if precision == "tf32":

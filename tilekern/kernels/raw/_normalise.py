@@ -2,7 +2,8 @@
 
 The partition's tile is (rows, columns) with `columns` at least the row's length. What lies past the edge is loaded
 as 0, so it must not count: softmax masks it, a mean divides by the true length. Rows too long for one tile
-are those of `_long_rows.py`. Everything is computed in float32.
+are those of `_long_rows.py`. `weight` and `bias` are (columns,); `eps` is added to the mean square or the variance.
+Everything is computed in float32.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import Any
 
 import tilekern as tk
 
-__all__ = ["embedding", "embedding_rows", "mean_pool", "transpose"]
+__all__ = ["batched_transpose", "embedding", "embedding_rows", "mean_pool", "transpose"]
 
 
 @tk.kernel
@@ -40,6 +40,14 @@ def transpose(out: tk.Tile2D, x: tk.Tensor2D) -> None:
     rows, columns = out.shape
     i, j = out.index
     out.store(tk.load(x, (j, i), (columns, rows)).transpose())
+
+
+@tk.kernel
+def batched_transpose(out: tk.Tile3D, x: tk.Tensor3D) -> None:
+    """out[b, j, i] = x[b, i, j]; tiles (1, rows, columns)."""
+    _, rows, columns = out.shape
+    b, i, j = out.index
+    out.store(tk.load(x, (b, j, i), (1, columns, rows)).transpose(1, 2))
 
 
 @tk.kernel
