@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .. import language
 from ..dtypes import DType, bool_, float32, int32, int64
 from ..errors import KernelError
+from ..ir import CastOp, cast_roundings, scalar
 from ._aggregates import leaves, parts_of, record_fields
 from ._iteration import is_static_range, items_of, static_range
 from ._operators import binary, truth, unary
@@ -199,9 +200,16 @@ def _convert(t: Translator, function: object, args: Args, kwargs: Keywords) -> o
     if isinstance(value, Loose) and function is not bool:
         if tile_type(value).number.is_float == (function is float):
             return value
-        return binary(t, "*", value, 1.0) if function is float else cast(t, value, int64)
+        return binary(t, "*", value, 1.0) if function is float else _as_loose(t, value)
     dtype = {int: int32, float: float32, bool: bool_}[function]  # type: ignore[index]
     return cast(t, value, dtype)
+
+
+def _as_loose(t: Translator, value: Loose) -> Loose:
+    """The whole number that a loose float is cut to."""
+    whole = Loose(scalar(int64))
+    t.add(CastOp(source=value, rounding=cast_roundings(tile_type(value).number, int64)[0], result=whole))
+    return whole
 
 
 def _power(t: Translator, function: object, args: Args, kwargs: Keywords) -> object:
@@ -426,7 +434,15 @@ def _isinstance(t: Translator, function: object, args: Args, kwargs: Keywords) -
     return any(_is_of(value, cls) for cls in leaves(classes))
 
 
+def _loose_kind(value: Loose) -> type:
+    """The class of Python's numbers that a loose one is of."""
+    kind = tile_type(value).number
+    return bool if kind is bool_ else float if kind.is_float else int
+
+
 def _is_of(value: object, cls: Any) -> bool:
+    if isinstance(value, Loose):
+        return issubclass(_loose_kind(value), cls)
     if is_tile(value):
         return issubclass(language.Tile, cls)
     if isinstance(value, TensorValue | OwnedTileValue):
@@ -438,6 +454,8 @@ def _is_of(value: object, cls: Any) -> bool:
 
 def _type(t: Translator, function: object, args: Args, kwargs: Keywords) -> object:
     value = _one(t, function, args, kwargs)
+    if isinstance(value, Loose):
+        return _loose_kind(value)
     if is_tile(value):
         return language.Tile
     if isinstance(value, TensorValue):

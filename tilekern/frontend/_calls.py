@@ -83,17 +83,29 @@ def call(t: Translator, function: object, args: tuple[object, ...], kwargs: dict
     return call_builtin(t, function, args, kwargs)
 
 
-_OF_THE_HOST = ("cuda_async", "tilekern.jit", "tilekern.tileir", "tilekern.tune", "tilekern.bench")
-"""Packages whose functions are for outside of kernels."""
+_OF_THE_HOST = {
+    "cuda_async": "cuda_async",
+    "tilekern.arrays._creation": "tilekern",
+    "tilekern.arrays._random": "tilekern",
+    "tilekern.bench": "tilekern.bench",
+    "tilekern.jit": "tilekern",
+    "tilekern.kernels": "tilekern.kernels",
+    "tilekern.tileir": "tilekern.tileir",
+    "tilekern.tune": "tilekern.tune",
+}
+"""Packages whose functions are for outside of kernels, and what they are called by."""
 
 
 def _refuse_host_function(t: Translator, function: types.FunctionType) -> None:
     module = function.__module__ or ""
     if module.partition(".")[0] == "numpy":
         raise t.wrong_type(why_not(function, function.__name__))
-    if module.startswith(_OF_THE_HOST):
+    ours = next(
+        (name for package, name in _OF_THE_HOST.items() if f"{module}.".startswith(f"{package}.")), None
+    )
+    if ours is not None and not module.startswith("tilekern.kernels.raw"):
         raise t.wrong_type(
-            f"{module.partition('.')[0]}.{function.__name__} is for the host and cannot be called in a kernel; call it "
+            f"{ours}.{function.__name__} is for the host and cannot be called in a kernel; call it "
             "before the launch, and give what it makes as an argument"
         )
 
@@ -134,8 +146,16 @@ def _language(
     except TypeError as error:
         is_method = not hasattr(language, function.__name__) or function in METHODS.values()
         name = function.__name__ if is_method else f"tk.{function.__name__}"
+        numbers = args[1:]
+        hint = ""
+        if (
+            "too many positional" in str(error)
+            and len(numbers) > 1
+            and all(isinstance(n, int) for n in numbers)
+        ):
+            hint = f"; several numbers are given as a tuple, {numbers}"
         raise t.wrong_type(
-            f"{name}: {error}; it takes {parameters_shown(function, is_method=is_method)}"
+            f"{name}: {error}; it takes {parameters_shown(function, is_method=is_method)}{hint}"
         ) from None
     bound.apply_defaults()
     return HANDLERS[function](t, **bound.arguments)

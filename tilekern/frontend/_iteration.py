@@ -48,7 +48,7 @@ def items_of(t: Translator, value: object, what: str) -> tuple[object, ...]:
         if not is_static_range(value):
             raise t.wrong_type(
                 f"{what} a range known at compile time, and a bound of this one is known at run time only; "
-                "`for i in range(...)` itself needs no such bound: count the rest with variables of your own"
+                "a `for` loop over range alone takes such bounds, so keep what else it needs in variables"
             )
         items = static_range(value)
         _check_number(t, len(items))

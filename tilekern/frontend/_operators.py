@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .._terms import Term, constant
 from ..dtypes import bool_, float32, float64, int32
 from ..ir import (
     AddOp,
@@ -80,6 +81,8 @@ _PYTHON_UNARY: dict[str, Callable[[Any], Any]] = {
 }
 
 _ARITHMETIC: dict[str, type[BinaryOp]] = {"+": AddOp, "-": SubOp, "*": MulOp, "%": ModOp}
+# Any: terms
+_OF_TERMS: dict[str, Callable[[Any, Any], Term]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _BITWISE: dict[str, type[BinaryOp]] = {"&": AndOp, "|": OrOp, "^": XorOp}
 _SHIFTS: dict[str, type[BinaryOp]] = {"<<": ShiftLeftOp, ">>": ShiftRightOp}
 _PREDICATES = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
@@ -151,10 +154,24 @@ def binary(t: Translator, symbol: str, a: object, b: object) -> object:
         return emit_binary(t, DivOp, lhs, rhs, make)
     if symbol == "//":
         if dtype.is_float:
+            if dtype.bits == 16:
+                lhs, rhs = cast(t, lhs, float32), cast(t, rhs, float32)
             quotient = emit_binary(t, DivOp, lhs, rhs)
-            return t.add(FloorOp(source=quotient, result=make(quotient.type))).result
+            return cast(t, t.add(FloorOp(source=quotient, result=make(quotient.type))).result, dtype)
         return emit_binary(t, FloorDivOp, lhs, rhs, make)
-    return emit_binary(t, _ARITHMETIC[symbol], lhs, rhs, make)
+    result = emit_binary(t, _ARITHMETIC[symbol], lhs, rhs, make)
+    if loose and symbol in _OF_TERMS:
+        first, second = _term(t, a), _term(t, b)
+        if first is not None and second is not None:
+            t.terms[result] = _OF_TERMS[symbol](first, second)
+    return result
+
+
+def _term(t: Translator, value: object) -> Term | None:
+    """What a loose whole number is, if arguments alone tell."""
+    if isinstance(value, Value):
+        return t.terms.get(value)
+    return constant(int(value)) if isinstance(value, int) else None
 
 
 def _check_shift(t: Translator, symbol: str, amount: object, bits: int) -> None:
@@ -249,7 +266,10 @@ def unary(t: Translator, symbol: str, a: object) -> object:
     if symbol == "-" and dtype is bool_:
         a = cast(t, a, int32)
     op = NegOp if symbol == "-" else NotOp
-    return t.add(op(source=a, result=Loose(a.type) if isinstance(a, Loose) else Value(a.type))).result
+    result = t.add(op(source=a, result=Loose(a.type) if isinstance(a, Loose) else Value(a.type))).result
+    if symbol == "-" and a in t.terms:
+        t.terms[result] = -t.terms[a]
+    return result
 
 
 def truth(t: Translator, value: object, what: str) -> Value | bool:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .._terms import LaunchFacts, Term, constant
+from .._terms import LaunchFacts, Term, argument, constant
+from ..dtypes import DType
 from ..ir import (
     AssumeBoundedOp,
     AssumeDivByOp,
@@ -188,6 +189,8 @@ def _entry_argument(t: Translator, kind: TileType, name: str, make: type[Value] 
     value = make(kind, name)
     arguments = t.builder.block.arguments
     t.entry[value] = len(arguments)
+    if make is Loose and isinstance(kind.dtype, DType) and kind.dtype.is_integer:
+        t.terms[value] = argument(len(arguments), name)
     arguments.append(value)
     return value
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .._terms import Argument, Term, encoded
 from ..dtypes import DType, bool_, dtype_of, float32, float64, int32, int64, uint64
 from ..ir import BroadcastOp, CastOp, CompareOp, ReshapeOp, TileType, Value, cast_roundings
-from ._checks import Fits
+from ._checks import Fits, Requires
 from ._values import Loose, OwnedTileValue, TensorValue, describe, is_loose, is_tile, tile_type
 
 if TYPE_CHECKING:
@@ -157,13 +158,26 @@ def _common_loose(a: DType, b: DType) -> DType:
 
 def meet(t: Translator, value: Value, dtype: DType) -> Value:
     """`value` as `dtype`; that a loose integer fits a narrower type is checked before the launch if it can be."""
-    if isinstance(value, Loose) and dtype.is_integer and value in t.entry:
-        own = tile_type(value).number
-        if own.is_integer and not (dtype.lowest <= own.lowest and own.highest <= dtype.highest):
-            t.checks.append(
-                Fits(t.entry[value], value.name, dtype.name, dtype.lowest, dtype.highest, t.location)
-            )
+    own = tile_type(value).number
+    is_narrower = (
+        isinstance(value, Loose)
+        and dtype.is_integer
+        and own.is_integer
+        and not (dtype.lowest <= own.lowest and own.highest <= dtype.highest)
+    )
+    if is_narrower and value in t.entry:
+        t.checks.append(Fits(t.entry[value], value.name, dtype.name, dtype.lowest, dtype.highest, t.location))
+    elif is_narrower and value in t.terms and t.builder.block is t.body:
+        # Elsewhere a condition may see to it that it fits.
+        t.checks.append(_fits(t, t.terms[value], dtype))
     return cast(t, value, dtype)
+
+
+def _fits(t: Translator, term: Term, dtype: DType) -> Requires:
+    bounds = (term - dtype.lowest, -term + dtype.highest)
+    flats = {a.position for a in term.atoms() if isinstance(a, Argument)}
+    reason = f"{term} is {{0}}, which does not fit {dtype.name}, the type of the tile it meets"
+    return Requires(encoded(bounds), (), False, reason, encoded((term,)), tuple(sorted(flats)), t.location)
 
 
 def broadcast_shape(t: Translator, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:

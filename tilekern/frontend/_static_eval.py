@@ -60,7 +60,13 @@ def static_eval(t: Translator, frame: Frame, node: ast.Call) -> object:
         result = eval(code, names)
     except Exception as error:
         t.at(frame, node)
-        raise t.wrong_value(f"static_eval: {type(error).__name__}: {error}") from None
+        message = str(error)
+        if f"'{Known.__name__}'" in message:
+            message = (
+                "a tile, tensor or number of the launch has only its dtype, shape, ndim and size here, and "
+                f"cannot be computed with ({message.replace(Known.__name__, 'value of the kernel')})"
+            )
+        raise t.wrong_value(f"static_eval: {type(error).__name__}: {message}") from None
     if type(result) is list:
         result = tuple(result)
     return rebuild(

@@ -56,6 +56,7 @@ class Translator:
         captures: what it read of the program around it, so far.
         effects: what it does to memory, as far as found.
         entry: position among the launch's flat arguments, by entry parameter.
+        terms: what a loose whole number is, where arithmetic made it of arguments alone.
         dimensions: the entry parameters that are dimensions of tensors.
         positive: numbers that are known to be above 0.
         grid_limits: (axis, term): the launcher sees to it that the grid is not larger.
@@ -71,6 +72,7 @@ class Translator:
         self.captures = Captures()
         self.effects = Effects()
         self.entry: dict[Value, int] = {}
+        self.terms: dict[Value, Term] = {}
         self.memory: dict[Value, tuple[str, bool]] = {}
         self.body = body
         self.dimensions: set[Value] = set()

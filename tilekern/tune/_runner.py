@@ -76,6 +76,8 @@ class Here:
         with use_device(self._device):
             try:
                 make = self._make(dict(config))
+                if not callable(make):
+                    raise TypeError(f"make(config) gives a function that makes the operation, got {make!r}")
                 value = make().schedule(SingleStream(self._stream)).sync()
             except DeviceLostError:
                 raise  # nothing can run any more: no fault of the next configurations

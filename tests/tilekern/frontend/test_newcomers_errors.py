@@ -642,7 +642,38 @@ def index_of_a_loop(out, x):
         NUMBERS[i]  # error
 
 
-@told("count the rest with variables of your own", "enumerate(range(x.shape[0]))")
+@told("tilekern.rand is for the host and cannot be called in a kernel", "tk.rand((4, 8))")
+def draws_on_the_host(out, x):
+    out.store(tk.rand((4, 8)))  # error
+
+
+@told("tilekern.kernels.softmax is for the host", "tk.kernels.softmax(tk.load_like(x, out))")
+def calls_the_library(out, x):
+    out.store(tk.kernels.softmax(tk.load_like(x, out)))  # error
+
+
+@told("several numbers are given as a tuple, (2, 16)", "tk.load_like(x, out).reshape(2, 16)")
+def reshapes_to_numbers(out, x):
+    tk.load_like(x, out).reshape(2, 16)  # error
+
+
+@told("has only its dtype, shape, ndim and size here", "tk.static_eval(x.ndim + out)")
+def evaluates_a_tile(out, x):
+    tk.static_eval(x.ndim + out)  # error
+
+
+@told("got float16 and bfloat16; cast one", "tk.mma(a, b, tk.zeros((16, 16), tk.float32))")
+def multiplies_types_that_do_not_meet(out, x):
+    a, b = tk.zeros((16, 16), tk.float16), tk.zeros((16, 16), tk.bfloat16)
+    tk.mma(a, b, tk.zeros((16, 16), tk.float32))  # error
+
+
+@told("use float('inf')", "tk.inf")
+def asks_for_infinity(out, x):
+    tk.full((4,), tk.inf, tk.float32)  # error
+
+
+@told("a `for` loop over range alone takes such bounds", "enumerate(range(x.shape[0]))")
 def enumerates_what_is_not_known(out, x):
     for _ in enumerate(range(x.shape[0])):  # error
         pass

@@ -168,6 +168,54 @@ def test_int_argument_takes_the_tiles_type(dtype, run):
             run(with_scalar, ((4,), dtype, 4), x, -200, lambda t, s: t + s)
 
 
+@pytest.mark.parametrize(
+    ("f", "n", "shown"),
+    [
+        (lambda t, s: (t > s * 2).astype(tk.uint8), 200, "2 \\* s is 400"),
+        (lambda t, s: t + (3 * s - s * s), 200, "3 \\* s - s \\* s is -39400"),
+        (lambda t, s: t + -s, 3, "-s is -3"),
+        (lambda t, s: s + 1, 255, "s \\+ 1 is 256"),
+        (lambda t, s: tk.full((4,), s + 0, tk.uint8), 400, "s is 400"),
+        (lambda t, s: tk.full((4,), s, tk.uint8), 400, "s is 400"),
+        (lambda t, s: tk.arange(4, start=s, dtype=tk.uint8), -1, "s is -1"),
+        (lambda t, s: tk.astile((s, s, 1, 2), tk.uint8), 256, "s is 256"),
+    ],
+)
+def test_what_is_made_of_loose_integers_fits_the_tiles_type(run, f, n, shown):
+    x = np.arange(4, dtype="u1")
+    with pytest.raises(ca.LaunchError, match=rf"{shown}, which does not fit uint8"):
+        run(with_scalar, ((4,), "u1", 4), x, n, f)
+    run(with_scalar, ((4,), "u1", 4), x, 0, f)
+
+
+def test_a_condition_may_see_to_it_that_a_loose_integer_fits(run):
+    @tk.kernel
+    def guarded(out: tk.Tile1D, x: tk.Tensor1D, s: int):
+        t = tk.load_like(x, out)
+        if s < 100:
+            t = t + 2 * s
+        out.store(t)
+
+    x = np.arange(4, dtype="u1")
+    assert np.array_equal(run(guarded, ((4,), "u1", 4), x, 50), x + 100)
+    assert np.array_equal(run(guarded, ((4,), "u1", 4), x, 400), x)
+
+
+def test_loose_numbers_are_of_pythons_classes(run):
+    @tk.kernel
+    def kinds(out: tk.Tile1D, x: tk.Tensor1D, n: int, s: float):
+        tk.static_assert(
+            isinstance(n, int) and isinstance(n + 1, int) and not isinstance(n, (float, tk.Tile))
+        )
+        tk.static_assert(isinstance(s, float) and isinstance(n * s, float) and type(s) is float)
+        tk.static_assert(isinstance(int(s), int) and isinstance(float(n), float))
+        tk.static_assert(isinstance(x.shape[0], tk.Tile) and not isinstance(x.shape[0], int))
+        out.store(tk.load_like(x, out) + int(n * s))
+
+    x = np.arange(4, dtype="i4")
+    assert np.array_equal(run(kinds, ((4,), "i4", 4), x, 5, 1.5), x + 7)
+
+
 @tk.kernel
 def loose_through_control_flow(out: tk.Tile1D, n: int, s: float):
     total = 0.0

@@ -221,6 +221,15 @@ def test_float_modulo_like_python(dtype, run):
     assert np.array_equal(run(binary, (x.shape, dtype, 16), x, y, lambda a, b: a // b), expected)
 
 
+@pytest.mark.parametrize("dtype", ["f2", ml_dtypes.bfloat16], ids=lambda d: np.dtype(d).name)
+def test_half_floats_are_divided_in_float32_before_they_are_rounded_down(dtype, run):
+    random = np.random.default_rng(5)
+    x, y = (random.uniform(-200, 200, 256).astype(dtype) for _ in range(2))
+    x[:2], y[:2] = (-125.9, 7.5), (-1.124, 0.001)
+    expected = np.floor(x.astype("f4") / y.astype("f4")).astype(dtype)
+    assert np.array_equal(run(binary, (x.shape, dtype, 64), x, y, lambda a, b: a // b), expected)
+
+
 @pytest.mark.parametrize("dtype", FLOATS.values(), ids=ids)
 def test_power(dtype, run, device):
     x = np.linspace(0.25, 4, 64).astype(dtype)

@@ -238,9 +238,10 @@ def _mma(t: Translator, x: object, y: object, acc: object, fast: bool = False) -
     lhs, rhs, sum_ = (as_tile(t, v) for v in (x, y, acc))
     a, b, c = tile_type(lhs), tile_type(rhs), tile_type(sum_)
     if a.number is not b.number and not {a.number, b.number} <= {int8, uint8}:
+        meets = not (a.number.restricted or b.number.restricted or a.number.bits == b.number.bits)
         raise t.wrong_type(
-            f"mma takes two factors of one element type, got {a.number.name} and {b.number.name}; cast one, "
-            "or use @, which promotes"
+            f"mma takes two factors of one element type, got {a.number.name} and {b.number.name}; cast one"
+            + (", or use @, which promotes" if meets else "")
         )
     allowed = MMA_TYPES.get(a.number)
     if allowed is None:

@@ -27,10 +27,10 @@ from ...ir import (
 )
 from .._operators import binary
 from .._pointers import place_tile
-from .._promotion import as_tile, cast, promote
+from .._promotion import as_tile, cast, meet, promote
 from .._promotion import broadcast_to as broadcast_value
 from .._promotion import reshape as reshape_value
-from .._values import describe, is_loose, is_number, is_scalar, is_tile, tile_type
+from .._values import Loose, describe, is_loose, is_number, is_scalar, is_tile, tile_type
 from ._options import rounding_option
 from ._registry import implements
 
@@ -45,10 +45,10 @@ def full(t: Translator, shape: object, fill_value: object, dtype: object) -> obj
     sides, element = t.static_shape(shape), t.static_dtype(dtype)
     if is_number(fill_value):
         return t.constant(fill_value, element, sides)
-    value = as_tile(t, fill_value, "the fill value", element if is_loose(fill_value) else None)
+    value = fill_value if isinstance(fill_value, Loose) else as_tile(t, fill_value, "the fill value")
     if not is_scalar(value):
         raise t.wrong_type(f"the fill value is a number or scalar, got {describe(value)}")
-    return broadcast_value(t, cast(t, value, element), sides)
+    return broadcast_value(t, meet(t, value, element), sides)
 
 
 @implements(language.zeros)
@@ -77,7 +77,7 @@ def arange(t: Translator, size: object, start: object, step: object, dtype: obje
 
 
 def _element(t: Translator, value: object, dtype: DType) -> Value:
-    return cast(t, as_tile(t, value, dtype=dtype if is_loose(value) else None), dtype)
+    return meet(t, value, dtype) if isinstance(value, Loose) else cast(t, as_tile(t, value), dtype)
 
 
 @implements(language.reshape)
@@ -221,10 +221,12 @@ def astile(t: Translator, value: object, dtype: object) -> object:
         return t.add(ConstantOp(value=numbers if shape else numbers[0], result=result)).result
     scalars = []
     for part in parts:
-        scalar = as_tile(t, part, "a number of astile", element if is_loose(part) else None)
+        scalar = part
+        if not isinstance(part, Loose):
+            scalar = as_tile(t, part, "a number of astile", element if is_loose(part) else None)
         if not is_scalar(scalar):
             raise t.wrong_type(f"astile takes numbers and scalars, got {describe(part)}")
-        scalars.append(reshape_value(t, cast(t, scalar, element), (1,)))
+        scalars.append(reshape_value(t, meet(t, scalar, element), (1,)))
     return reshape_value(t, _joined(t, scalars, 0), shape)
 
 
