@@ -160,7 +160,7 @@ def main() -> int:
     parser.add_argument("--device", default=None, help="cuda:0 (default where there is one) or host:0")
     parser.add_argument("--launches", type=int, default=100, help="launches in a chain")
     parser.add_argument("--repetitions", type=int, default=300, help="chains timed of each, in all")
-    parser.add_argument("--rounds", type=int, default=5, help="turns that the repetitions are split into")
+    parser.add_argument("--rounds", type=int, default=15, help="turns that the repetitions are split into")
     parser.add_argument("--out", type=Path, default=None, help="write the numbers here as JSON")
     parser.add_argument("--any-core", action="store_true", help="do not stay on one quiet core")
     options = parser.parse_args()

@@ -76,7 +76,7 @@ def gelu(
 
     def launch(x: Tensor) -> DeviceOp[Tensor]:
         check_dtype("gelu", FLOATS, x=x)
-        place = output("gelu", out, x.shape, x.dtype, view=(-1,)).partition(vector_tile(x.size, 4096))
+        place = output("gelu", out, x.shape, x.dtype, view=(-1,)).partition(vector_tile(x.size, 1024))
         kernel = tuned(raw.activation, occupancy=8)
         return _shaped(kernel(place, viewed("gelu", (-1,), x=x), function).first().unpartition(), x.shape)
 
