@@ -11,7 +11,6 @@ still be inside a call when the interpreter ends, and the process's end frees ev
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import threading
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from ...errors import ClosedError, CompileError, ContextError
 from .._protocol import EventHandle, FunctionHandle, StreamHandle
 from ._bindings import FORKED, find_driver
+from ._calls import entry_point, pointer
 from ._errors import NOT_READY
 from ._graphs import GraphCalls
 from ._properties import PORTABLE_CLUSTER_BLOCKS, read_properties
@@ -38,9 +38,6 @@ EVENT_BLOCKING_SYNC = 1
 EVENT_DISABLE_TIMING = 2
 MAX_CACHED_CONFIGS = 256
 CAPTURE_IMPLICIT = 906
-ENTRY_POINTS_OF = 12000
-"""The version of CUDA whose functions are looked up: 11.8 brought `cuLaunchKernelEx`."""
-PER_THREAD_DEFAULT_STREAM = "CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM"
 
 
 class CudaDriver(GraphCalls):
@@ -58,23 +55,16 @@ class CudaDriver(GraphCalls):
         self.properties = read_properties(api, self._call, device)
         self._cuLaunchKernel = api.cuLaunchKernel
         self._cuLaunchKernelEx = api.cuLaunchKernelEx
-        self._launch_by_address = self._entry_point("cuLaunchKernelEx")
-        self._cuStreamWaitEvent = api.cuStreamWaitEvent
-        self._cuEventRecord = api.cuEventRecord
-        self._cuEventQuery = api.cuEventQuery
+        self._launch_by_pointers = entry_point(api, "cuLaunchKernelEx")
+        self._cuStreamWaitEvent = entry_point(api, "cuStreamWaitEvent")
+        self._cuEventRecord = entry_point(api, "cuEventRecord")
+        self._cuEventQuery = entry_point(api, "cuEventQuery")
         self._stream_lock = threading.Lock()
         self._stream_priority: dict[int, int] = {}
         self._closed_streams: defaultdict[int, list[Any]] = defaultdict(list)
         self._borrowed_streams: dict[int, int] = {}
         self._configs: dict[object, Any] = {}
         self._large_clusters: set[int] = set()
-
-    def _entry_point(self, name: str) -> Any:
-        """The driver's own function, which takes pointers and None and returns a code. It holds no lock of Python's."""
-        # Where the environment tells the bindings that the default stream is a thread's own, it is so here.
-        flags = 2 if os.environ.get(PER_THREAD_DEFAULT_STREAM, "0") not in ("", "0") else 1
-        address, _ = self._call("cuGetProcAddress", name.encode(), ENTRY_POINTS_OF, flags)
-        return ctypes.CFUNCTYPE(ctypes.c_int)(address)
 
     # -- the device
 
@@ -182,7 +172,7 @@ class CudaDriver(GraphCalls):
 
     def stream_wait_event(self, stream: StreamHandle, event: EventHandle) -> None:
         """Later work in `stream` waits for the event's last record."""
-        code = self._cuStreamWaitEvent(self._streams[stream], self._events[event], 0)[0]
+        code = self._cuStreamWaitEvent(self._streams.pointers[stream], self._events.pointers[event], 0)
         if code:
             self._fail("cuStreamWaitEvent", code)
 
@@ -204,7 +194,7 @@ class CudaDriver(GraphCalls):
 
     def event_record(self, event: EventHandle, stream: StreamHandle) -> None:
         """Record the event at the end of the stream."""
-        code = self._cuEventRecord(self._events[event], self._streams[stream])[0]
+        code = self._cuEventRecord(self._events.pointers[event], self._streams.pointers[stream])
         if code:
             self._fail("cuEventRecord", code)
 
@@ -218,9 +208,9 @@ class CudaDriver(GraphCalls):
 
     def event_query(self, event: EventHandle) -> bool:
         """True when the device is past the event's last record, or it was never recorded."""
-        code = self._cuEventQuery(self._events[event])[0]
+        code = self._cuEventQuery(self._events.pointers[event])
         if code:
-            if int(code) == NOT_READY:
+            if code == NOT_READY:
                 return False
             self._fail("cuEventQuery", code)
         return True
@@ -284,10 +274,10 @@ class CudaDriver(GraphCalls):
         """
         config = self._build_config(grid, block, shared_bytes, stream, None, False)
         enqueue = functools.partial(
-            self._launch_by_address,
-            _pointer(config.getPtr()),
-            _pointer(int(self._functions[function])),
-            _pointer(arguments.pointers_address),
+            self._launch_by_pointers,
+            pointer(config.getPtr()),
+            pointer(int(self._functions[function])),
+            pointer(arguments.pointers_address),
             None,
         )
         enqueue.kept = config, arguments  # type: ignore[attr-defined]  # what is pointed to
@@ -295,10 +285,7 @@ class CudaDriver(GraphCalls):
 
     def launch_failed(self, result: object) -> NoReturn:
         """Raise what a bound launch returned."""
-        code = result
-        with contextlib.suppress(ValueError):  # a newer driver's, which the bindings do not know
-            code = self._api.CUresult(result)
-        self._fail("cuLaunchKernelEx", code)
+        self._fail("cuLaunchKernelEx", result)
 
     def launch_with_attributes(
         self,
@@ -391,11 +378,6 @@ class CudaDriver(GraphCalls):
         attribute = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
         self._call("cuFuncSetAttribute", self._functions[function], attribute, 1)
         self._large_clusters.add(function)
-
-
-def _pointer(address: int) -> Any:
-    """What ctypes passes as a pointer in the fewest steps."""
-    return ctypes.byref(ctypes.c_char.from_address(address)) if address else None
 
 
 # -------------------------------------------------------------------------------- unusable drivers

@@ -36,7 +36,7 @@ from ..graph import (
     StridedCopyNode,
     leaves,
 )
-from ._calls import HandleTable
+from ._calls import HandleTable, entry_point
 from ._convert import check_convertible
 from ._kernel_text import BLOCK_THREADS
 from ._memory import LONG_ROW_BYTES, MemoryCalls
@@ -75,7 +75,7 @@ class GraphCalls(MemoryCalls):
     def __init__(self, api: Any, ordinal: int, context: Any, device: Any) -> None:
         super().__init__(api, ordinal, context, device)
         self._graphs = HandleTable("graph")
-        self._cuGraphLaunch = api.cuGraphLaunch
+        self._cuGraphLaunch = entry_point(api, "cuGraphLaunch")
 
     def graph_create(self, nodes: Sequence[Node], stream: StreamHandle) -> GraphHandle:
         """Make and instantiate a `CUgraph`, and upload it."""
@@ -93,7 +93,7 @@ class GraphCalls(MemoryCalls):
 
     def graph_launch(self, graph: GraphHandle, stream: StreamHandle) -> None:
         """Enqueue the graph."""
-        code = self._cuGraphLaunch(self._graphs[graph].executable, self._streams[stream])[0]
+        code = self._cuGraphLaunch(self._graphs.pointers[graph], self._streams.pointers[stream])
         if code:
             self._fail("cuGraphLaunch", code)
 

@@ -61,6 +61,17 @@ class Names:
         return name.removeprefix(self._prefix)
 
 
+ENTRY_POINTS = {
+    b"cuCtxSetCurrent": 1,
+    b"cuEventQuery": 1,
+    b"cuEventRecord": 2,
+    b"cuGraphLaunch": 2,
+    b"cuStreamWaitEvent": 3,
+    b"cuLaunchKernelEx": 4,
+}
+"""How many arguments functions have that are called by their address."""
+
+
 class Native(int):
     """A `CUstream` and the like: not a plain int, so that tests see which one was passed."""
 
@@ -119,14 +130,14 @@ class FakeApi:
         return 0, Native(next(self._next))
 
     def _entry_point(self, name: bytes, version: int, flags: int) -> tuple[int, int, int]:
-        """The address of a function with four pointers, which is recorded like all others."""
+        """The address of a function of pointers and numbers, whose calls are recorded like all others."""
 
-        def call(*pointers: int | None) -> int:
-            structure, *rest = pointers
-            code = getattr(self, name.decode())(self._by_address[structure or 0], *(p or 0 for p in rest))[0]
-            return int(code)
+        def call(*arguments: int | None) -> int:
+            given = [self._by_address.get(a or 0, a or 0) for a in arguments]
+            return int(getattr(self, name.decode())(*given)[0])
 
-        self._entry_points.append(ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(call))
+        kinds = [ctypes.c_void_p] * ENTRY_POINTS[name]
+        self._entry_points.append(ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(call))
         return 0, ctypes.cast(self._entry_points[-1], ctypes.c_void_p).value or 0, 0
 
     def CUlaunchConfig(self) -> SimpleNamespace:

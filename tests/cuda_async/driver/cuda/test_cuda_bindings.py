@@ -104,7 +104,7 @@ struct.pack_into("<Q", block.buffer, 0, 0x12345678A)
 assert bound() == 0 and launched[7] == 0x12345678A
 struct.pack_into("<Q", block.buffer, 0, 0x123456789)
 kept = driver.bind_launch(function, (3, 3, 3), (2, 2, 2), 5, stream, block.copy())
-others = [driver.bind_launch(function, (9, 9, 9), (8, 8, 8), 7, stream, ArgumentBlock(info.parameters)) for _ in range(99)]
+others = [driver.bind_launch(function, (9, 9, 9), (8, 8, 8), 7, stream, block.copy()) for _ in range(99)]
 assert kept() == 0 and list(launched)[:8] == [3, 3, 3, 2, 2, 2, 5, 0x12345678A - 1]
 library.fake_fail(b"cuLaunchKernelEx", 1)
 raises(DriverError, "cuLaunchKernelEx", lambda: driver.launch_failed(bound()))
