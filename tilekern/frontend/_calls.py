@@ -15,7 +15,7 @@ from ._aggregates import is_named_tuple, leaves
 from ._builtins import SPECIAL, call_builtin, why_not
 from ._frame import Frame, Returned
 from ._methods import METHODS, method_of
-from ._promotion import as_tile, cast
+from ._promotion import as_tile, cast, typed
 from ._records import replaced
 from ._source import FunctionNode, FunctionSource, source_of
 from ._suggestions import parameters_shown
@@ -45,7 +45,7 @@ def call(t: Translator, function: object, args: tuple[object, ...], kwargs: dict
         if len(args) != 1 or kwargs:
             raise t.wrong_type(f"{function.name} converts one value, got {len(args)}")
         value = args[0]
-        return cast(t, as_tile(t, value, dtype=function if is_loose(value) else None), function)
+        return typed(t, cast(t, as_tile(t, value, dtype=function if is_loose(value) else None), function))
     if isinstance(function, InnerFunction):
         return _inline(t, function.source, function.frame, args, kwargs)
     if isinstance(function, PartialFunction):

@@ -36,6 +36,7 @@ __all__ = [
     "meet",
     "promote",
     "reshape",
+    "typed",
 ]
 
 
@@ -156,6 +157,13 @@ def _common_loose(a: DType, b: DType) -> DType:
     return int64 if a is not b else a
 
 
+def typed(t: Translator, value: Value) -> Value:
+    """A loose number that was cast to the type it is held in, as a scalar of that type."""
+    if not isinstance(value, Loose):
+        return value
+    return t.add(ReshapeOp(source=value, result=Value(value.type))).result
+
+
 def meet(t: Translator, value: Value, dtype: DType) -> Value:
     """`value` as `dtype`; that a loose integer fits a narrower type is checked before the launch if it can be."""
     own = tile_type(value).number
@@ -167,17 +175,32 @@ def meet(t: Translator, value: Value, dtype: DType) -> Value:
     )
     if is_narrower and value in t.entry:
         t.checks.append(Fits(t.entry[value], value.name, dtype.name, dtype.lowest, dtype.highest, t.location))
-    elif is_narrower and value in t.terms and t.builder.block is t.body:
+    elif value in t.terms and value not in t.entry and t.builder.block is t.body:
         # Elsewhere a condition may see to it that it fits.
-        t.checks.append(_fits(t, t.terms[value], dtype))
+        t.checks.append(_fits(t, t.terms[value], own, dtype))
     return cast(t, value, dtype)
 
 
-def _fits(t: Translator, term: Term, dtype: DType) -> Requires:
-    bounds = (term - dtype.lowest, -term + dtype.highest)
+def _fits(t: Translator, term: Term, own: DType, dtype: DType) -> Requires:
+    """That what arithmetic made of arguments, held in `own`, neither wraps nor is cut where it meets a tile."""
+    names, low, high = [f"{own.name}, in which it is computed"], own.lowest, own.highest
+    if dtype.is_integer and not (dtype.lowest <= low and high <= dtype.highest):
+        if low < dtype.lowest and dtype.highest <= high:
+            names.clear()
+        names.append(f"{dtype.name}, the type of the tile it meets")
+        low, high = max(low, dtype.lowest), min(high, dtype.highest)
+    elif dtype is own or not dtype.is_integer:
+        names.append(f"make the arguments tiles, as in tk.{own.name}(n), to let it wrap")
     flats = {a.position for a in term.atoms() if isinstance(a, Argument)}
-    reason = f"{term} is {{0}}, which does not fit {dtype.name}, the type of the tile it meets"
-    return Requires(encoded(bounds), (), False, reason, encoded((term,)), tuple(sorted(flats)), t.location)
+    return Requires(
+        encoded((term - low, -term + high)),
+        (),
+        False,
+        f"{term} is {{0}}, which does not fit {'; '.join(names)}",
+        encoded((term,)),
+        tuple(sorted(flats)),
+        t.location,
+    )
 
 
 def broadcast_shape(t: Translator, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:

@@ -67,8 +67,9 @@ def _tensor(where: str, match: re.Match[str]) -> Meta | MetaMut | MetaPartition:
         raise KernelArgumentError(
             f"{where}: there is no element type {name}; there are {', '.join(_dtypes())}"
         )
+    sides = [_extent(where, part.strip()) for part in extents.split(",")]
     try:
-        tensor = make_meta([_extent(where, part.strip()) for part in extents.split(",")], dtype)
+        tensor = make_meta(sides, dtype)
     except (TypeError, ValueError) as error:
         raise KernelArgumentError(f"{where}: {error}") from None
     if tile is None:

@@ -130,7 +130,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise CompiledKernelError(
             f"{file} cannot be read: {error.strerror}; `tilekern compile` and export_compiled write such folders"
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CompiledKernelError(f"{file} is damaged: {error}; compile the kernels again") from None
     found = manifest.get("format") if isinstance(manifest, dict) else None
     if found != FORMAT or not isinstance(manifest.get("variants"), list):
@@ -143,6 +143,9 @@ def _manifest(folder: Path) -> dict[str, Any]:
 def _variant(folder: Path, entry: Any) -> CompiledVariant:
     try:
         name, wanted = entry["cubin"], entry["cubin_sha256"]
+        for field in ("cubin", "cubin_sha256", "kernel", "architecture", "arguments", "bytecode_sha256"):
+            if not isinstance(entry[field], str):
+                raise TypeError(f"{field} is no text")
         variant = CompiledVariant(
             entry["kernel"],
             entry["architecture"],
@@ -152,12 +155,12 @@ def _variant(folder: Path, entry: Any) -> CompiledVariant:
             entry["bytecode_sha256"],
             b"",
         )
-    except (NotPortable, KeyError, TypeError) as error:
+    except (NotPortable, KeyError, TypeError, RecursionError) as error:
         raise CompiledKernelError(
             f"{folder / MANIFEST} has an entry that cannot be read ({error}): it is damaged or made by another "
             "version; compile the kernels again"
         ) from None
-    if os.path.basename(name) != name:
+    if os.path.basename(name) != name or "\0" in name:
         raise CompiledKernelError(f"{folder / MANIFEST} names {name!r}, which is not in its folder")
     try:
         cubin = (folder / name).read_bytes()

@@ -88,6 +88,8 @@ def matmul(
     _check_activation("matmul", activation)
     if splits is not None and not is_count(splits):
         raise ValueError(f"matmul: splits is a whole number from 1 on, got {splits!r}")
+    if persistent not in (None, True, False):
+        raise ValueError(f"matmul: persistent is True, False or None, got {persistent!r}")
     if persistent and splits not in (None, 1):
         raise ValueError("matmul: persistent walks whole tiles; splits is for few tiles")
 
@@ -334,6 +336,7 @@ def batched_matmul(
         (count, m, k), n = a.shape, b.shape[2]
         plan = product_plan(a, m, n, k, tf32=tf32, count=count)
         place = output("batched_matmul", out, (count, m, n), a.dtype)
+        check_apart("batched_matmul", out, a=a, b=b)
         tiles = place.partition((1, plan.rows, plan.columns))
 
         def multiply(a: Tensor, b: Tensor) -> DeviceOp[Tensor]:

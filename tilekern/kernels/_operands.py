@@ -182,8 +182,8 @@ def is_number(value: object) -> bool:
 
 
 def is_count(value: object) -> bool:
-    """Whether it is a whole number from 1 on, of Python or NumPy."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 1
+    """Whether it is a whole number from 1 on that an int32 holds, of Python or NumPy."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and 1 <= int(value) < 1 << 31
 
 
 def floor_power_of_two(n: int) -> int:

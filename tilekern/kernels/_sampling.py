@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 import cuda_async as ca
 
 from . import raw
@@ -32,6 +34,8 @@ __all__ = ["argmax", "cross_entropy", "sample_top_k"]
 
 CHUNK = 2048
 """Columns that one block looks at."""
+
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
@@ -87,26 +91,26 @@ def sample_top_k(
 ) -> DeviceOp[Tensor]:
     """Draw a token from the `k` likeliest of each row, with the chance of softmax(logit / temperature).
 
-    One seed and one counter give one random number (Philox 4x32-10 at (counter, row)), on every device. Counters are
-    read on the device, so a recorded graph draws anew in each step: pass the tokens' positions.
+    A NaN counts as -inf. One seed and one counter give one random number (Philox 4x32-10 at (counter, row)), on every
+    device. Counters are read on the device, so a recorded graph draws anew in each step: pass the tokens' positions.
 
     Args:
         logits: (rows, columns). counters: int32 (rows,).
         k: 1 to 128, at most the number of columns.
-        temperature: above 0; 0 takes the likeliest, as `argmax` does.
+        temperature: above 0, a float32; 0 takes the likeliest, as `argmax` does.
         top_p: from above 0 to 1: of the k, only the likeliest that reach this chance together.
         seed: from 0 to 2**64 - 1.
         out: where the result goes, int32 (rows,); new memory if not given.
     """
     if not is_count(k) or k > 128:
         raise ValueError(f"sample_top_k: k is a whole number from 1 to 128, got {k!r}")
-    if not is_number(temperature) or not temperature >= 0.0:
-        raise ValueError(f"sample_top_k: temperature is a number from 0 on, got {temperature!r}")
+    if not is_number(temperature) or not 0.0 <= float(temperature) <= LARGEST_FLOAT32:
+        raise ValueError(f"sample_top_k: temperature is a float32 from 0 on, got {temperature!r}")
     if not is_number(top_p) or not 0.0 < top_p <= 1.0:
         raise ValueError(f"sample_top_k: top_p is a number from above 0 to 1, got {top_p!r}")
     k = int(k)
     k0, k1 = key_of("sample_top_k", seed)
-    if temperature == 0.0:
+    if np.float32(temperature) == 0.0:
         return argmax(logits, out=out)
 
     def launch(logits: Tensor, counters: Tensor) -> DeviceOp[Tensor]:
@@ -156,6 +160,11 @@ def cross_entropy(
     def launch(logits: Tensor, labels: Tensor) -> DeviceOp[Tensor]:
         check_dtype("cross_entropy", FLOATS, logits=logits)
         check_dtype("cross_entropy", INTEGERS, labels=labels)
+        is_whole = isinstance(ignore, int | np.integer) and not isinstance(ignore, bool)
+        if not is_whole or not np.iinfo(labels.dtype).min <= ignore <= np.iinfo(labels.dtype).max:
+            raise ValueError(
+                f"cross_entropy: ignore is a whole number of {labels.dtype.name}, got {ignore!r}"
+            )
         rows, columns = _scores("cross_entropy", logits)
         check_shape("cross_entropy", (rows,), labels=labels)
         losses = ca.empty((rows,), ca.float32).partition(1)

@@ -13,6 +13,7 @@ import linecache
 import os
 import re
 import shlex
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ TIMEOUT_VARIABLE = "TILEKERN_COMPILE_TIMEOUT"
 _VERSION_OFFSET = 8
 _MODULE = "module.tileir"
 _CUBIN = "module.cubin"
+ELF_MAGIC = b"\x7fELF"
 _PTX = "module.ptx"
 _PTXAS_LOG = "ptxas.log"
 
@@ -286,11 +288,19 @@ def _run(
 
 def _read(report: _Report, file: Path, finished: Finished) -> bytes:
     try:
-        return file.read_bytes()
+        if not stat.S_ISREG(file.lstat().st_mode):
+            raise OSError("it is no ordinary file")
+        cubin = file.read_bytes()
     except OSError as error:
         raise CompilerFailedError(
             f"the assembler left no cubin: {error}", **report.facts(finished)
         ) from error
+    if cubin[: len(ELF_MAGIC)] != ELF_MAGIC:
+        raise CompilerFailedError(
+            f"the assembler said nothing was wrong, and left {len(cubin)} bytes that are no cubin",
+            **report.facts(finished),
+        )
+    return cubin
 
 
 def _disassembler(report: _Report) -> str:
@@ -342,7 +352,7 @@ def _explain(report: _Report, finished: Finished, timeout_s: float, folder: str 
         refused = ArchitectureError(_at(places, match[1]), **facts)
         refused.reason, refused.location = match[1], places[0] if places else None
         return refused
-    if finished.exit_code == 3:
+    if finished.exit_code == 3 and "error: " in text:
         return _rejected(report, finished, folder)
     hint = ""
     if "failed to compile Tile IR program" in text:

@@ -78,7 +78,10 @@ class Here:
                 make = self._make(dict(config))
                 if not callable(make):
                     raise TypeError(f"make(config) gives a function that makes the operation, got {make!r}")
-                value = make().schedule(SingleStream(self._stream)).sync()
+                operation = make()
+                if not isinstance(operation, DeviceOp):
+                    raise TypeError(f"what make(config) gives makes an operation, got {operation!r}")
+                value = operation.schedule(SingleStream(self._stream)).sync()
             except DeviceLostError:
                 raise  # nothing can run any more: no fault of the next configurations
             except Exception as error:

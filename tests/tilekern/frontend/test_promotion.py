@@ -188,6 +188,35 @@ def test_what_is_made_of_loose_integers_fits_the_tiles_type(run, f, n, shown):
     run(with_scalar, ((4,), "u1", 4), x, 0, f)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "a", "b", "names"),
+    [
+        ("i4", 2**31 - 1, 1, "int32, in which it is computed; make the arguments tiles"),
+        ("u4", 2**31 - 1, 1, "int32, in which it is computed; uint32, the type of the tile"),
+        ("i8", 2**31 - 1, 1, "int32, in which it is computed"),
+        ("f4", 2**31 - 1, 1, "int32, in which it is computed; make the arguments tiles"),
+        ("i8", 2**63 - 1, 1, "int64, in which it is computed"),
+        ("i2", 2**15 - 1, 1, "int16, the type of the tile it meets"),
+    ],
+)
+def test_sums_of_loose_integers_do_not_wrap(run, dtype, a, b, names):
+    @tk.kernel
+    def add(out: tk.Tile1D, x: tk.Tensor1D, a: int, b: int):
+        out.store(tk.load_like(x, out) + (a + b))
+
+    x = np.zeros(4, dtype)
+    with pytest.raises(ca.LaunchError, match=rf"a \+ b is {a + b}, which does not fit {names}"):
+        run(add, ((4,), dtype, 4), x, a, b)
+    assert np.array_equal(run(add, ((4,), dtype, 4), x, a, 0), np.full(4, a, dtype))
+
+    @tk.kernel
+    def wrapping(out: tk.Tile1D, x: tk.Tensor1D, a: int, b: int):
+        out.store(tk.load_like(x, out) + (tk.int32(a) + b))
+
+    x = np.zeros(4, "i4")
+    assert np.array_equal(run(wrapping, ((4,), "i4", 4), x, 2**31 - 1, 1), np.full(4, -(2**31), "i4"))
+
+
 def test_a_condition_may_see_to_it_that_a_loose_integer_fits(run):
     @tk.kernel
     def guarded(out: tk.Tile1D, x: tk.Tensor1D, s: int):
@@ -210,6 +239,8 @@ def test_loose_numbers_are_of_pythons_classes(run):
         tk.static_assert(isinstance(s, float) and isinstance(n * s, float) and type(s) is float)
         tk.static_assert(isinstance(int(s), int) and isinstance(float(n), float))
         tk.static_assert(isinstance(x.shape[0], tk.Tile) and not isinstance(x.shape[0], int))
+        tk.static_assert(isinstance(tk.int32(n), tk.Tile) and isinstance(n.astype(tk.int32), tk.Tile))
+        tk.static_assert(isinstance(tk.float64(s), tk.Tile))
         out.store(tk.load_like(x, out) + int(n * s))
 
     x = np.arange(4, dtype="i4")

@@ -154,7 +154,22 @@ REFUSED = {
     "a temperature that is no number": (
         lambda x: k.sample_top_k(x, places(4), k=2, temperature=None),
         ValueError,
-        "temperature is a number from 0 on, got None",
+        "temperature is a float32 from 0 on, got None",
+    ),
+    "a window beyond int32": (
+        lambda x: k.attention(*[zeros(1, 1, 2, 16)] * 3, causal=True, window=2**31),
+        ValueError,
+        "attention: a window is a whole number from 1 on",
+    ),
+    "an ignored label that labels cannot be": (
+        lambda x: k.cross_entropy(x, places(4), ignore=2**31),
+        ValueError,
+        "cross_entropy: ignore is a whole number of int32, got 2147483648",
+    ),
+    "blocks that are neither persistent nor not": (
+        lambda x: k.matmul(x, x, persistent="x"),
+        ValueError,
+        "matmul: persistent is True, False or None, got 'x'",
     ),
     "matvec of a wrong length": (
         lambda x: k.matvec(x, zeros(5)),

@@ -205,6 +205,15 @@ def test_factors_that_lie_by_rows_are_copied_where_that_pays(device, monkeypatch
         assert not copied
 
 
+@pytest.mark.parametrize("copy", [(0, 0), (1 << 40, 1 << 40)])
+def test_batched_products_do_not_go_to_their_factors(host, monkeypatch, copy):
+    monkeypatch.setattr(_plans, "_COPY", copy)
+    a, b = ca.ones((2, 48, 48)).sync(), ca.ones((2, 48, 48)).sync()
+    for out in (a, b):
+        with pytest.raises(ca.AliasError, match="batched_matmul"):
+            k.batched_matmul(a.permute(0, 2, 1), b, out=out).sync()
+
+
 def test_batched_matmul(values):
     a, a64 = values(3, 20, 37)
     b, b64 = values(3, 41, 37)

@@ -97,6 +97,39 @@ def test_samples_come_from_all_chunks(values):
     assert k.sample_top_k(x, counters, k=1).to_host().sync().tolist() == best[:, 0].tolist()
 
 
+@pytest.mark.parametrize("columns", [2, 3, 100, 5000])
+def test_what_is_no_number_is_not_drawn(device, columns):
+    random = np.random.default_rng(columns)
+    x = random.standard_normal((8, columns)).astype("f4")
+    nans = random.integers(0, columns, 8)
+    x[np.arange(8), nans] = np.nan
+    counters = ca.from_host(np.arange(8, dtype="i4")).sync()
+    best = np.nanargmax(x, 1)
+    logits = ca.from_host(x).sync()
+    assert k.sample_top_k(logits, counters, k=1).to_host().sync().tolist() == best.tolist()
+    assert k.sample_top_k(logits, counters, k=2, temperature=1e-4).to_host().sync().tolist() == best.tolist()
+    drawn = k.sample_top_k(logits, counters, k=2, temperature=3e38).to_host().sync()
+    assert (drawn != nans).all()
+
+
+def test_an_infinite_logit_is_drawn(device):
+    x = np.array([[1, np.inf, 2], [-np.inf, 1, -np.inf], [-np.inf] * 3], "f4")
+    counters = ca.from_host(np.arange(3, dtype="i4")).sync()
+    drawn = k.sample_top_k(ca.from_host(x).sync(), counters, k=3).to_host().sync()
+    assert drawn[:2].tolist() == [1, 1]
+    assert 0 <= drawn[2] < 3
+
+
+def test_temperatures_are_of_float32(device):
+    x = ca.from_host(np.array([[-np.inf, 1, 2]] * 4, "f4")).sync()
+    counters = ca.from_host(np.arange(4, dtype="i4")).sync()
+    for temperature in (0, 1e-300, 1e-46, 1e-30):
+        assert k.sample_top_k(x, counters, k=3, temperature=temperature).to_host().sync().tolist() == [2] * 4
+    for temperature in (3.5e38, float("inf"), float("nan"), -1.0):
+        with pytest.raises(ValueError, match="temperature is a float32 from 0 on"):
+            k.sample_top_k(x, counters, k=3, temperature=temperature)
+
+
 @pytest.mark.parametrize("classes", [7, 5000])
 def test_cross_entropy(values, classes):
     x, x64 = values(5, classes, scale=2.0)

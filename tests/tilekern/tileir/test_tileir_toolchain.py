@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 from test_tileir_examples import vector_add
 
-from tilekern.tileir import _answers, _toolchain, assemble, disassemble, find_toolchain, tileiras_version
+from tilekern.tileir import (
+    _answers,
+    _process,
+    _toolchain,
+    assemble,
+    disassemble,
+    find_toolchain,
+    tileiras_version,
+)
 from tilekern.tileir._toolchain import TILEIRAS_VARIABLE
 from tilekern.tileir.errors import (
     CompilerCrashedError,
@@ -26,6 +34,7 @@ case "$1" in
   --help) echo "    =sm_80    -   SM 80"; exit 0;;
 esac
 """
+ELF = "printf '\\177ELF\\n' > module.cubin; "
 CANNOT_LIST = "echo 'Unknown command line argument' >&2; exit 1"
 
 
@@ -160,6 +169,35 @@ def test_hanging_assembler_is_killed_with_its_children(stand_in: Callable[..., P
     assert not is_running(int(note.read_text()))
 
 
+def test_assembler_that_prints_without_end(
+    stand_in: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_process, "MOST_OUTPUT", 1000)
+    stand_in("exec yes garbage >&2")
+    with pytest.raises(CompilerTimeoutError) as caught:
+        assemble(vector_add(), timeout_s=0.5)
+    assert 900 < len(caught.value.log) <= 1000
+
+
+WHERE = 'for last in "$@"; do :; done; '
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (': > "$last"', "left 0 bytes that are no cubin"),
+        ('echo garbage > "$last"', "left 8 bytes that are no cubin"),
+        ('rm -f "$last"; mkfifo "$last"', "left no cubin: it is no ordinary file"),
+        ('rm -f "$last"', "left no cubin"),
+        ("exit 3", "gave up with exit code 3"),
+    ],
+)
+def test_assembler_that_leaves_no_cubin(script: str, message: str, stand_in: Callable[..., Path]) -> None:
+    stand_in(WHERE + script)
+    with pytest.raises(CompilerFailedError, match=message):
+        assemble(vector_add())
+
+
 def is_running(process: int) -> bool:
     """Whether it exists and is no zombie waiting for its new parent to notice."""
     try:
@@ -186,19 +224,18 @@ def test_assembler_that_gives_no_reason(stand_in: Callable[..., Path]) -> None:
 
 
 def test_output_and_options_reach_their_places(stand_in: Callable[..., Path]) -> None:
-    stand_in('echo "$*" > module.cubin; echo "$TMPDIR" >> module.cubin; pwd >> module.cubin')
-    options, temporary, folder = (
-        assemble(vector_add(), "sm_100", opt_level=1, line_info=True).cubin.decode().splitlines()
-    )
+    stand_in(ELF + 'echo "$*" >> module.cubin; echo "$TMPDIR" >> module.cubin; pwd >> module.cubin')
+    cubin = assemble(vector_add(), "sm_100", opt_level=1, line_info=True).cubin
+    options, temporary, folder = cubin.decode().splitlines()[1:]
     assert options == "--gpu-name=sm_100 --opt-level=1 --lineinfo module.tileir -o module.cubin"
     assert temporary == folder
     assert not Path(folder).exists()
 
 
 def test_warnings_do_not_fail_a_compilation(stand_in: Callable[..., Path]) -> None:
-    stand_in("echo 'warning[]: High register usage' >&2; echo 'and more' >&2; echo code > module.cubin")
+    stand_in("echo 'warning[]: High register usage' >&2; echo 'and more' >&2; " + ELF)
     assembly = assemble(vector_add())
-    assert assembly.cubin == b"code\n"
+    assert assembly.cubin == b"\x7fELF\n"
     assert [(warning.kind, warning.title) for warning in assembly.warnings] == [
         ("warning", "High register usage")
     ]
@@ -206,8 +243,8 @@ def test_warnings_do_not_fail_a_compilation(stand_in: Callable[..., Path]) -> No
 
 
 def test_folder_of_a_run_is_private(stand_in: Callable[..., Path]) -> None:
-    stand_in("stat -c %a . > module.cubin")
-    assert stat.S_IMODE(int(assemble(vector_add()).cubin, 8)) == 0o700
+    stand_in(ELF + "stat -c %a . >> module.cubin")
+    assert stat.S_IMODE(int(assemble(vector_add()).cubin.split()[1], 8)) == 0o700
 
 
 def test_missing_disassembler(stand_in: Callable[..., Path]) -> None:

@@ -27,7 +27,7 @@ from ...ir import (
 )
 from .._operators import binary
 from .._pointers import place_tile
-from .._promotion import as_tile, cast, meet, promote
+from .._promotion import as_tile, cast, meet, promote, typed
 from .._promotion import broadcast_to as broadcast_value
 from .._promotion import reshape as reshape_value
 from .._values import Loose, describe, is_loose, is_number, is_scalar, is_tile, tile_type
@@ -306,7 +306,7 @@ def astype(t: Translator, x: object, dtype: object, rounding_mode: object) -> ob
     # a number that is to be rounded in a certain way is held exactly first
     exact = float64 if isinstance(x, float) else None if is_number(x) else element
     value = as_tile(t, x, dtype=exact if is_loose(x) else None)
-    return convert(t, value, element, rounding_mode)
+    return typed(t, convert(t, value, element, rounding_mode))
 
 
 def convert(t: Translator, value: Value, element: DType, rounding_mode: object) -> Value:

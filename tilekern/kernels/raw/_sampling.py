@@ -47,7 +47,7 @@ def argmax_of_chunks(
 def largest_of(t: tk.Tile, places: tk.Tile, count: int, size: int) -> tuple[tk.Tile, tk.Tile]:
     """The `count` largest of a row (1, n), in falling order, and their places; tiles (1, size), padded with -inf.
 
-    Of equals the one with the smallest place comes first; a NaN never comes. One reduction for each.
+    Of equals the one with the smallest place comes first. There are no NaN. One reduction for each.
     """
 
     def better(a: tk.Tile, i: tk.Tile, b: tk.Tile, j: tk.Tile) -> tuple[tk.Tile, tk.Tile]:
@@ -69,7 +69,7 @@ def largest_of(t: tk.Tile, places: tk.Tile, count: int, size: int) -> tuple[tk.T
 def top_k_chunks(
     values: tk.Tile2D, places: tk.Tile2D, x: tk.Tensor2D, k: int, chunk: tk.Constant[int]
 ) -> None:
-    """The k largest of each chunk of each row, and where in the row they are.
+    """The k largest of each chunk of each row, and where in the row they are; a NaN is as low as -inf.
 
     values: float32, places: int32, both (rows, chunks * size) in tiles of (1, size), size at least k; x: (rows,
     columns).
@@ -77,6 +77,7 @@ def top_k_chunks(
     tk.grid_dependency_control_launch_dependents()
     i, j = values.index
     t = tk.load(x, (i, j), (1, chunk), padding_mode=tk.PaddingMode.NEG_INF).astype(tk.float32)
+    t = tk.where(tk.isnan(t), LOWEST, t)
     at = tk.arange(chunk, dtype=tk.int32)[None, :] + j * chunk
     found, found_at = largest_of(t, at, k, values.shape[1])
     values.store(found)
@@ -111,7 +112,10 @@ def sample_candidates(
     i = out.index[0]
     t = tk.load(values, (i, 0), (1, count), padding_mode=tk.PaddingMode.NEG_INF)
     found, found_at = largest_of(t, tk.load(places, (i, 0), (1, count)), k, size)
-    chance = tk.exp((found - tk.max(found, axis=1, keepdims=True)) / temperature)
+    top = tk.max(found, axis=1, keepdims=True)
+    # An infinity less itself is no number.
+    chance = tk.exp(tk.where(found == top, 0.0, found - top) / temperature)
+    chance = tk.where(tk.arange(size, dtype=tk.int32)[None, :] < k, chance, 0.0)
     before = tk.cumsum(chance, axis=1) - chance
     counts = (before < top_p * tk.sum(chance, axis=1, keepdims=True)) & (chance > 0.0)
     chance = tk.where(counts, chance, 0.0)
