@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -193,7 +194,11 @@ def _power(t: Translator, a: object, b: object) -> Value:
         if tile_type(base).number.is_integer and b > MAX_POWER:
             raise t.wrong_value(f"whole-number powers go up to {MAX_POWER}, got exponent {b}")
         if tile_type(base).number.is_integer or b in (1, 2, 3, 4):
-            return _repeated_product(t, base, b, make)
+            product = _repeated_product(t, base, b, make)
+            term = _term(t, a) if b in (2, 3, 4) else None
+            if term is not None:
+                t.terms[product] = math.prod([term] * (b - 1), start=term)
+            return product
     lhs, rhs = promote(t, a, b, keep_loose=loose)
     if tile_type(lhs).number.restricted:
         raise t.wrong_type(

@@ -174,6 +174,7 @@ def test_int_argument_takes_the_tiles_type(dtype, run):
         (lambda t, s: (t > s * 2).astype(tk.uint8), 200, "2 \\* s is 400"),
         (lambda t, s: t + (3 * s - s * s), 200, "3 \\* s - s \\* s is -39400"),
         (lambda t, s: t + -s, 3, "-s is -3"),
+        (lambda t, s: t + s**3, 7, "s \\* s \\* s is 343"),
         (lambda t, s: s + 1, 255, "s \\+ 1 is 256"),
         (lambda t, s: tk.full((4,), s + 0, tk.uint8), 400, "s is 400"),
         (lambda t, s: tk.full((4,), s, tk.uint8), 400, "s is 400"),
