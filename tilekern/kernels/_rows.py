@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["embedding", "mean_pool", "transpose"]
 
-LONG_ROW = 512
-"""Elements of a row that is worth a block."""
-
 
 def embedding(ids: Operand, table: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
     """table[ids]; zeros for an id that the table does not have.
@@ -43,11 +40,10 @@ def embedding(ids: Operand, table: Operand, *, out: Tensor | None = None) -> Dev
         check_shape("embedding", (None, None), table=table)
         columns = table.shape[1]
         width = min(1024, power_of_two(columns))
-        is_long = width >= LONG_ROW and table.shape[0] > 0
-        tile = (1 if is_long else min(max(1, 1024 // width), power_of_two(ids.size)), width)
+        tile = (min(max(1, 1024 // width), power_of_two(ids.size)), width)
         shape = (*ids.shape, columns)
         place = output("embedding", out, shape, table.dtype, view=(ids.size, columns)).partition(tile)
-        kernel = tuned(raw.embedding_rows, occupancy=16) if is_long else tuned(raw.embedding, occupancy=8)
+        kernel = tuned(raw.embedding, occupancy=8)
         return kernel(place, viewed("embedding", (-1,), ids=ids), table).first().unpartition().reshape(shape)
 
     return with_tensors(launch, ids, table)

@@ -171,10 +171,6 @@ def samples(d: Any) -> dict[str, tuple[tk.Kernel, tuple[Any, ...]]]:
             (M(turned[1], d).mut(), table, table, M(3, I4), (16, 32), True),
         ),
         "embedding": (raw.embedding, (M((7, 576), d).partition((1, 1024)), M(7, I4), M((49152, 576), d))),
-        "embedding_rows": (
-            raw.embedding_rows,
-            (M((7, 576), d).partition((1, 1024)), M(7, I4), M((49152, 576), d)),
-        ),
         "transpose": (raw.transpose, (M((300, 200), d).partition((64, 64)), M((200, 300), d))),
         "batched_transpose": (
             raw.batched_transpose,

@@ -25,7 +25,7 @@ from ._matmul import (
 from ._normalise import add_layer_norm, add_rms_norm, layer_norm, rms_norm, row_softmax
 from ._positions import rotary, rotary_in_place
 from ._random import dropout
-from ._rows import batched_transpose, embedding, embedding_rows, mean_pool, transpose
+from ._rows import batched_transpose, embedding, mean_pool, transpose
 from ._sampling import argmax_chunks, argmax_of_chunks, sample_candidates, top_k_chunks
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
     "cross_entropy",
     "dropout",
     "embedding",
-    "embedding_rows",
     "layer_norm",
     "long_layer_norm",
     "long_rms_norm",

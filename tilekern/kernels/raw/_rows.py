@@ -6,7 +6,7 @@ from typing import Any
 
 import tilekern as tk
 
-__all__ = ["batched_transpose", "embedding", "embedding_rows", "mean_pool", "transpose"]
+__all__ = ["batched_transpose", "embedding", "mean_pool", "transpose"]
 
 
 @tk.kernel
@@ -20,18 +20,6 @@ def embedding(out: tk.Tile2D, ids: tk.Tensor1D, table: tk.Tensor2D) -> None:
     which = tk.load(ids, i, rows, padding_mode=tk.PaddingMode.ZERO)
     column = tk.arange(columns, dtype=tk.int32) + j * columns
     out.store(tk.gather(table, (which[:, None], column[None, :])))
-
-
-@tk.kernel
-def embedding_rows(out: tk.Tile2D, ids: tk.Tensor1D, table: tk.Tensor2D) -> None:
-    """As `embedding`, a row or a part of one for each block, which is loaded as it lies: tiles of out (1, columns).
-
-    The table has one entry at least.
-    """
-    i, j = out.index
-    which = tk.load(ids, i, 1).item()
-    t = tk.load(table, (tk.maximum(tk.minimum(which, table.shape[0] - 1), 0), j), out.shape)
-    out.store(tk.where((which >= 0) & (which < table.shape[0]), t, 0.0))
 
 
 @tk.kernel
