@@ -31,7 +31,7 @@ from ..ir import (
     XorOp,
 )
 from ._pointers import move_pointer
-from ._promotion import as_tile, cast, promote, reshape
+from ._promotion import as_tile, cast, exact, promote, reshape
 from ._records import NOT_THERE, call_method, overloaded, overloaded_unary
 from ._values import (
     InnerFunction,
@@ -127,6 +127,8 @@ def binary(t: Translator, symbol: str, a: object, b: object) -> object:
         return _power(t, a, b)
     loose = is_loose(a) and is_loose(b)
     make: type[Value] = Loose if loose else Value
+    if loose and symbol not in _OF_TERMS:
+        exact(t, a, b)
     lhs, rhs = promote(t, a, b, keep_loose=loose)
     dtype = tile_type(lhs).number
     if symbol in _BITWISE:
@@ -226,7 +228,10 @@ def compare(t: Translator, symbol: str, a: object, b: object) -> object:
     _refuse_pointers(t, symbol, a, b)
     if not is_tile(a) and not is_tile(b):
         return _python(t, symbol, a, b)
-    lhs, rhs = promote(t, a, b, keep_loose=is_loose(a) and is_loose(b))
+    loose = is_loose(a) and is_loose(b)
+    if loose:
+        exact(t, a, b)
+    lhs, rhs = promote(t, a, b, keep_loose=loose)
     dtype = tile_type(lhs).number
     if dtype.restricted:
         raise t.wrong_type(f"{symbol} does not take {dtype.name}; convert first, as in x.astype(tk.float32)")

@@ -32,6 +32,7 @@ __all__ = [
     "cast",
     "common_dtype",
     "dtype_beside",
+    "exact",
     "loose_dtype",
     "meet",
     "promote",
@@ -143,7 +144,12 @@ def promote(t: Translator, *values: object, keep_loose: bool = False) -> list[Va
         if isinstance(value, Value):
             shape = broadcast_shape(t, shape, tile_type(value).shape)
     return [
-        broadcast_to(t, meet(t, v, dtype), shape) if isinstance(v, Value) else t.constant(v, dtype, shape)
+        # What loose numbers make of one another in one type is looked at where it meets another, or a tile.
+        v
+        if keep_loose and isinstance(v, Loose) and tile_type(v).number is dtype
+        else broadcast_to(t, meet(t, v, dtype), shape)
+        if isinstance(v, Value)
+        else t.constant(v, dtype, shape)
         for v in operands
     ]
 
@@ -179,6 +185,13 @@ def meet(t: Translator, value: Value, dtype: DType) -> Value:
         # Elsewhere a condition may see to it that it fits.
         t.checks.append(_fits(t, t.terms[value], own, dtype))
     return cast(t, value, dtype)
+
+
+def exact(t: Translator, *values: object) -> None:
+    """Loose integers among `values` must not have wrapped: what is made of them is more than a sum or product."""
+    for value in values:
+        if isinstance(value, Loose):
+            meet(t, value, tile_type(value).number)
 
 
 def _fits(t: Translator, term: Term, own: DType, dtype: DType) -> Requires:

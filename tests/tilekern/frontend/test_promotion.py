@@ -218,6 +218,39 @@ def test_sums_of_loose_integers_do_not_wrap(run, dtype, a, b, names):
     assert np.array_equal(run(wrapping, ((4,), "i4", 4), x, 2**31 - 1, 1), np.full(4, -(2**31), "i4"))
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda t, a, b: t + (a + b) // 2,
+        lambda t, a, b: t + (a + b) % 7,
+        lambda t, a, b: t + (a + b) * 1.5,
+        lambda t, a, b: tk.where(a + b > 0, t, 0),
+        lambda t, a, b: t + ((a + b) ^ 1),
+    ],
+    ids=["quotient", "rest", "float", "comparison", "bits"],
+)
+def test_what_is_more_than_a_sum_takes_sums_that_did_not_wrap(run, f):
+    @tk.kernel
+    def use(out: tk.Tile1D, x: tk.Tensor1D, a: int, b: int):
+        out.store(f(tk.load_like(x, out), a, b).astype(tk.float64))
+
+    x = np.zeros(4, "i4")
+    with pytest.raises(
+        ca.LaunchError, match="b is 2147483648, which does not fit int32, in which it is computed"
+    ):
+        run(use, ((4,), "f8", 4), x, 2**31 - 1, 1)
+    run(use, ((4,), "f8", 4), x, 2**31 - 1, 0)
+
+
+def test_sums_may_wrap_on_the_way(run):
+    @tk.kernel
+    def use(out: tk.Tile1D, x: tk.Tensor1D, a: int, b: int, c: int):
+        out.store(tk.load_like(x, out) + (a + b - c))
+
+    x = np.arange(4, dtype="i4")
+    assert np.array_equal(run(use, ((4,), "i4", 4), x, 2**31 - 1, 5, 2**31 - 1), x + 5)
+
+
 def test_a_condition_may_see_to_it_that_a_loose_integer_fits(run):
     @tk.kernel
     def guarded(out: tk.Tile1D, x: tk.Tensor1D, s: int):
