@@ -13,7 +13,6 @@ on a worker thread where the caller is on a loop.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
@@ -57,8 +56,10 @@ class _Contents:
         self._captured = captured
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # an interrupt came before it was made
-            self._device._dropped_graphs.extend(self._captured)
+        # At the end of the process the globals of this module may be gone.
+        captured: list[GraphHandle] | None = getattr(self, "_captured", None)
+        if captured is not None:  # no interrupt came before it was made
+            self._device._dropped_graphs.extend(captured)
 
 
 class _Executable:

@@ -19,7 +19,6 @@ output is one step for all of them (`Turn`).
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 from bisect import bisect_left, insort
@@ -234,7 +233,8 @@ class GraphBuffer(Buffer):
             reused_by.append((self._start, self.size_bytes, self.root))
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # an interrupt came before it was made
+        # At the end of the process the globals of this module may be gone.
+        if hasattr(self, "is_overwritten"):  # no interrupt came before it was made
             self._give_back()
 
 

@@ -9,7 +9,6 @@ The finalizer may run on any thread at any moment, so it only appends to a deque
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import threading
 from collections import deque
@@ -33,13 +32,15 @@ class PinnedBlock:
     __slots__ = ("__weakref__", "_pool", "address", "capacity_bytes")
 
     def __init__(self, pool: PinnedPool, address: int, capacity_bytes: int) -> None:
-        self._pool = pool
         self.address = address
         self.capacity_bytes = capacity_bytes
+        self._pool = pool  # last: see __del__
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # an interrupt came before it was made
-            self._pool._returned.append((self.capacity_bytes, self.address))
+        # At the end of the process the globals of this module may be gone.
+        pool: PinnedPool | None = getattr(self, "_pool", None)
+        if pool is not None:  # no interrupt came before it was made
+            pool._returned.append((self.capacity_bytes, self.address))
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """A NumPy array on this memory; it keeps the block alive."""
