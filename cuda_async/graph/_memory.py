@@ -234,7 +234,7 @@ class GraphBuffer(Buffer):
 
     def __del__(self) -> None:
         # At the end of the process the globals of this module may be gone.
-        if hasattr(self, "is_overwritten"):  # no interrupt came before it was made
+        if hasattr(self, "size_bytes"):  # no interrupt came before it was made
             self._give_back()
 
 
