@@ -187,6 +187,8 @@ def test_tensor_on_other_device_is_refused(device):
     tensor = ca.zeros(4).sync()
     with pytest.raises(ca.ContextError, match=r"the source is on host:9, but this runs on"):
         ca.memcpy(tensor, foreign_tensor).sync()
+    foreign_tensor.free()
+    other.synchronize()  # gives the memory back: nobody else looks after this device
 
 
 def test_freed_tensor_is_refused(device):
