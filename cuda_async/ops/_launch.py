@@ -211,6 +211,7 @@ class PlainLaunch(Launch):
     __init__ = object.__init__
 
 
+PlainLaunch.__name__ = PlainLaunch.__qualname__ = "Launch"  # what messages call it
 common.launch = PlainLaunch
 
 
