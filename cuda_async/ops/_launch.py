@@ -221,14 +221,17 @@ class LaunchWithOptions(Launch):
     _options: tuple[Sequence[Read | Mut], Dimensions | None, bool]
 
     @classmethod
-    def _make(
-        cls, uses: Sequence[Read | Mut], cluster: Dimensions | None, cooperative: bool
+    def _of(
+        cls, plain: Launch, uses: Sequence[Read | Mut], cluster: Dimensions | None, cooperative: bool
     ) -> LaunchWithOptions:
+        """What `plain` launches, with these options."""
         if not isinstance(uses, (tuple, list)):
             raise TypeError(
                 f"uses=[...] takes a list of read(tensor) and mut(tensor), got {type(uses).__name__}"
             )
         self = object.__new__(cls)
+        for name in ("_args", "_bound_on", "_config", "_consumed", "_function", "_launch"):
+            setattr(self, name, getattr(plain, name))
         self._options = (uses, cluster, cooperative)
         return self
 

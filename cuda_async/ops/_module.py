@@ -496,23 +496,13 @@ class Function:
             OverflowError: (when it runs) an int that does not fit its parameter.
             AliasError: the same memory exclusively and once more. ContextError: a tensor on another device.
         """
-        if uses is not NO_USES or cluster is not None or cooperative:
-            op: Launch = LaunchWithOptions._make(
-                uses, None if cluster is None else as_dimensions(cluster, "cluster"), cooperative
-            )
-        else:
-            op = PlainLaunch()
-        op._consumed = False
-        op._bound_on = None
-        op._function = self
-        op._config = (
-            grid if type(grid) is int else as_dimensions(grid, "grid"),
-            block if type(block) is int else as_dimensions(block, "block"),
-            as_shared_bytes(shared_mem_bytes),
-        )
-        op._args = args
-        op._launch = self._launch or self._launch_anywhere
-        return op
+        op = self.launch(grid, block, *args)
+        assert op._config is not None
+        op._config = (*op._config[:2], as_shared_bytes(shared_mem_bytes))
+        if uses is NO_USES and cluster is None and not cooperative:
+            return op
+        dimensions = None if cluster is None else as_dimensions(cluster, "cluster")
+        return LaunchWithOptions._of(op, uses, dimensions, cooperative)
 
     if TYPE_CHECKING:
         launch = _launch_with

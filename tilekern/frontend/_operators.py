@@ -197,9 +197,9 @@ def _power(t: Translator, a: object, b: object) -> Value:
             raise t.wrong_value(f"whole-number powers go up to {MAX_POWER}, got exponent {b}")
         if tile_type(base).number.is_integer or b in (1, 2, 3, 4):
             product = _repeated_product(t, base, b, make)
-            term = _term(t, a) if b in (2, 3, 4) else None
-            if term is not None:
-                t.terms[product] = math.prod([term] * (b - 1), start=term)
+            term = _term(t, a)
+            if term is not None and b > 1:
+                t.terms[product] = math.prod([term] * b, start=constant(1))
             return product
     lhs, rhs = promote(t, a, b, keep_loose=loose)
     if tile_type(lhs).number.restricted:

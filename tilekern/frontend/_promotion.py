@@ -143,15 +143,17 @@ def promote(t: Translator, *values: object, keep_loose: bool = False) -> list[Va
     for value in operands:
         if isinstance(value, Value):
             shape = broadcast_shape(t, shape, tile_type(value).shape)
-    return [
-        # What loose numbers make of one another in one type is looked at where it meets another, or a tile.
-        v
-        if keep_loose and isinstance(v, Loose) and tile_type(v).number is dtype
-        else broadcast_to(t, meet(t, v, dtype), shape)
-        if isinstance(v, Value)
-        else t.constant(v, dtype, shape)
-        for v in operands
-    ]
+    return [_promoted(t, v, dtype, shape, keep_loose) for v in operands]
+
+
+def _promoted(
+    t: Translator, value: Value | float, dtype: DType, shape: tuple[int, ...], keep_loose: bool
+) -> Value:
+    if not isinstance(value, Value):
+        return t.constant(value, dtype, shape)
+    if keep_loose and tile_type(value).number is dtype:
+        return value  # what it was made of is looked at where it meets another type, or a tile
+    return broadcast_to(t, meet(t, value, dtype), shape)
 
 
 def _common_loose(a: DType, b: DType) -> DType:

@@ -42,6 +42,9 @@ class Known:
         raise TypeError(f"the truth of {describe(self._value)} is not known at compile time")
 
 
+Known.__name__ = "value of the kernel"  # what Python's own messages call it
+
+
 def static_eval(t: Translator, frame: Frame, node: ast.Call) -> object:
     """The value of the call's only argument, computed by Python."""
     t.at(frame, node)
@@ -60,13 +63,12 @@ def static_eval(t: Translator, frame: Frame, node: ast.Call) -> object:
         result = eval(code, names)
     except Exception as error:
         t.at(frame, node)
-        message = str(error)
-        if f"'{Known.__name__}'" in message:
-            message = (
-                "a tile, tensor or number of the launch has only its dtype, shape, ndim and size here, and "
-                f"cannot be computed with ({message.replace(Known.__name__, 'value of the kernel')})"
-            )
-        raise t.wrong_value(f"static_eval: {type(error).__name__}: {message}") from None
+        hint = ""
+        if isinstance(error, TypeError) and any(
+            isinstance(leaf, Known) for leaf in leaves(tuple(names.values()))
+        ):
+            hint = "; a value of the kernel has only its dtype, shape, ndim and size here"
+        raise t.wrong_value(f"static_eval: {type(error).__name__}: {error}{hint}") from None
     if type(result) is list:
         result = tuple(result)
     return rebuild(

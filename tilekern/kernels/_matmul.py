@@ -151,7 +151,7 @@ def _along_rows(
     Shapes are (..., m, k) and (..., k, n).
     """
     m, n = a.shape[-2], b.shape[-1]
-    copy_a, copy_b = copy_pays(a, n, tf32=tf32), copy_pays(_swapped(b), m, tf32=tf32)
+    copy_a, copy_b = copy_pays(a, -1, n, tf32=tf32), copy_pays(b, -2, m, tf32=tf32)
     if not copy_a and not copy_b:
         return multiply(a, b)
     first = transpose(_swapped(a)) if copy_a else ca.value(a)

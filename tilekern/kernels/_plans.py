@@ -160,14 +160,13 @@ def precision_of(like: Tensor, tf32: bool) -> str:
     return "ieee" if like.dtype.itemsize != 4 else "tf32" if tf32 else "tf32x3"
 
 
-def copy_pays(factor: Tensor, times: int, *, tf32: bool) -> bool:
-    """Whether a factor (..., rows, common axis) should first be copied to lie along the common axis.
+def copy_pays(factor: Tensor, axis: int, times: int, *, tf32: bool) -> bool:
+    """Whether a factor of a product should first be copied to lie along the common axis, which is `axis`.
 
     Args:
-        times: rows of the other factor that each of its own is multiplied with.
+        times: rows or columns of the other factor that each of its own is multiplied with.
     """
-    generation, _ = factor.device.compute_capability
-    if factor.dtype.itemsize != 4 or generation != 9 or factor.strides[-1] == 1:
+    if factor.dtype.itemsize != 4 or factor.strides[axis] == 1 or factor.device.compute_capability[0] != 9:
         return False
     free, gain = _COPY_TF32 if tf32 else _COPY
     return factor.size * (times - free) >= gain

@@ -64,8 +64,8 @@ def run_tool(
         stderr=subprocess.PIPE,
         process_group=0,
     ) as process:
-        printed = _Printed(process)
         try:
+            printed = _Printed(process)
             exit_code: int | None = printed.until_end(timeout_s)
         except TimeoutError:
             _kill_group(process.pid)

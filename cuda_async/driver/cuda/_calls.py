@@ -34,16 +34,22 @@ from ._errors import STICKY, describe_code, driver_error, unknown_handle
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DriverCalls", "HandleTable"]
+__all__ = ["DriverCalls", "HandleTable", "entry_point", "pointer"]
 
 
 ENTRY_POINTS_OF = 12000
-"""The version of CUDA whose functions are looked up."""
+"""The version of CUDA whose functions are looked up; the newest of them, `cuLaunchKernelEx`, came with 11.8."""
 LEGACY_DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM = 1, 2  # CUdriverProcAddress_flags
 
 
 def entry_point(api: Any, name: str) -> Any:
-    """The driver's own function, which takes pointers, and gives a code. Python's other threads run meanwhile."""
+    """The driver's own function, called with `pointer(...)` and ints; gives the `CUresult` as an int.
+
+    Python's other threads run meanwhile.
+
+    Raises:
+        ContextError: the driver does not have it.
+    """
     # Where the environment tells the bindings that the default stream is a thread's own, it is so here.
     own = os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") not in ("", "0")
     flags = PER_THREAD_DEFAULT_STREAM if own else LEGACY_DEFAULT_STREAM

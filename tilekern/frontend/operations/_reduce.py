@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ... import language
 from ...dtypes import bfloat16, bool_, float8_e4m3fn, float8_e5m2, float16, float32, int8, int32, uint8
+from ...errors import KernelError
 from ...ir import (
     MMA_TYPES,
     SCALED_MMA_TYPES,
@@ -238,10 +239,13 @@ def _mma(t: Translator, x: object, y: object, acc: object, fast: bool = False) -
     lhs, rhs, sum_ = (as_tile(t, v) for v in (x, y, acc))
     a, b, c = tile_type(lhs), tile_type(rhs), tile_type(sum_)
     if a.number is not b.number and not {a.number, b.number} <= {int8, uint8}:
-        meets = not (a.number.restricted or b.number.restricted or a.number.bits == b.number.bits)
+        hint = ", or use @, which promotes"
+        try:
+            common_dtype(t, a.number, b.number)
+        except KernelError:
+            hint = ""
         raise t.wrong_type(
-            f"mma takes two factors of one element type, got {a.number.name} and {b.number.name}; cast one"
-            + (", or use @, which promotes" if meets else "")
+            f"mma takes two factors of one element type, got {a.number.name} and {b.number.name}; cast one{hint}"
         )
     allowed = MMA_TYPES.get(a.number)
     if allowed is None:
