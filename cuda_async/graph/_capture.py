@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..ops._execution import Execution
-    from ..scheduling import Device, SchedulingPolicy, Stream
+    from ..scheduling import Device, Stream
 
 __all__ = ["Capture", "check_inputs", "graph_input"]
 
@@ -35,10 +35,9 @@ class Capture(DeviceOp[CudaGraph[T]]):
         self._inputs = check_inputs(inputs)
         self._captured = source._take()
         self._stream = stream
-
-    @property
-    def _policy(self) -> SchedulingPolicy | None:
-        return self._captured._policy if self._stream is None else SingleStream(self._stream)
+        self._scheduling_policy = (
+            self._captured._scheduling_policy if stream is None else SingleStream(stream)
+        )
 
     def _device_hint(self) -> Device | None:
         return None if self._stream is None else self._stream.device

@@ -18,6 +18,7 @@ __all__ = [
     "check_reach",
     "contiguous_strides",
     "extent",
+    "filled",
     "index_view",
     "is_contiguous",
     "permuted",
@@ -35,6 +36,15 @@ def as_shape(shape: object) -> Shape:
     Raises:
         TypeError: a dimension is no integer. ValueError: negative, or more than 2**62 elements.
     """
+    if type(shape) is tuple:  # of plain ints, as most are
+        count = 1
+        for n in shape:
+            if type(n) is not int or n < 0:
+                break
+            count *= n
+        else:
+            if count <= _MAX_ELEMENTS:
+                return shape
     dims: Sequence[object]
     if isinstance(shape, int):
         dims = (shape,)
@@ -64,6 +74,10 @@ def as_shape(shape: object) -> Shape:
 
 def contiguous_strides(shape: Shape) -> Shape:
     """Row-major strides; zero-sized axes count as 1."""
+    if len(shape) == 1:
+        return (1,)
+    if len(shape) == 2:
+        return (shape[1] or 1, 1)
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * max(1, shape[axis + 1])
@@ -121,27 +135,37 @@ def check_reach(address: int, shape: Shape, strides: Shape, itemsize: int) -> No
         )
 
 
+def filled(shape: Shape, new: object) -> Shape:
+    """`new` as the shape of the same elements; one axis may be -1, and is what remains.
+
+    Raises:
+        ValueError: another number of elements. TypeError: a dimension is no integer.
+    """
+    total = math.prod(shape)
+    dims = tuple(new) if isinstance(new, (tuple, list)) else (new,)
+    if -1 in dims:
+        others = as_shape(tuple(d for d in dims if d != -1))
+        if len(others) + 1 < len(dims):
+            raise ValueError(f"only one axis may be -1, got {dims}")
+        rest = math.prod(others)
+        if rest == 0 or total % rest:
+            raise ValueError(f"cannot reshape {shape} ({total} elements) to {dims}")
+        dims = tuple(total // rest if d == -1 else d for d in dims)
+    target = as_shape(dims)
+    if math.prod(target) != total:
+        raise ValueError(
+            f"cannot reshape {shape} ({total} elements) to {target} ({math.prod(target)} elements)"
+        )
+    return target
+
+
 def reshaped(shape: Shape, strides: Shape, new: object) -> tuple[Shape, Shape]:
     """Shape and strides of a view of the same elements in row-major order; one axis may be -1.
 
     Raises:
         ValueError: another number of elements, or no such view exists without a copy.
     """
-    total = math.prod(shape)
-    dims = list(new) if isinstance(new, (tuple, list)) else [new]
-    wild = [i for i, d in enumerate(dims) if d == -1]
-    if len(wild) > 1:
-        raise ValueError(f"only one axis may be -1, got {tuple(dims)}")
-    if wild:
-        rest = math.prod(as_shape([d for d in dims if d != -1]))
-        if rest == 0 or total % rest:
-            raise ValueError(f"cannot reshape {shape} ({total} elements) to {tuple(dims)}")
-        dims[wild[0]] = total // rest
-    target = as_shape(dims)
-    if math.prod(target) != total:
-        raise ValueError(
-            f"cannot reshape {shape} ({total} elements) to {target} ({math.prod(target)} elements)"
-        )
+    target = filled(shape, new)
     if is_contiguous(shape, strides):
         return target, contiguous_strides(target)
     # Walk both shapes in groups of equal element count; a group must be evenly strided.

@@ -168,10 +168,13 @@ class Tensor:
         Raises:
             ValueError: another number of elements, or it would need a copy.
         """
-        new: object = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        target, strides = _layout.reshaped(
-            self.shape, self.strides, list(new) if hasattr(new, "__iter__") else new
-        )
+        new: Any = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        if not isinstance(new, tuple) and hasattr(new, "__iter__"):
+            new = tuple(new)
+        if self.is_contiguous:
+            target = _layout.filled(self.shape, new)
+            return self._view(0, target, _layout.contiguous_strides(target))
+        target, strides = _layout.reshaped(self.shape, self.strides, new)
         return self._view(0, target, strides)
 
     def permute(self, *axes: int) -> Tensor:

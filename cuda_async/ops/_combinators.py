@@ -540,11 +540,7 @@ class Scheduled(DeviceOp[T]):
 
     def __init__(self, source: DeviceOp[T], policy: SchedulingPolicy) -> None:
         self._source = source
-        self._chosen = policy
-
-    @property
-    def _policy(self) -> SchedulingPolicy | None:
-        return self._chosen
+        self._scheduling_policy = policy
 
     def _parts(self) -> Sequence[DeviceOp[Any]]:
         return (self._source,)
@@ -553,10 +549,10 @@ class Scheduled(DeviceOp[T]):
         return self._source._arity()
 
     def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
-        if execution.chosen_by is self._chosen and not execution.frames and not execution.enqueued:
+        if execution.chosen_by is self._scheduling_policy and not execution.frames and not execution.enqueued:
             return self._source  # the whole run is scheduled so
         execution.frames.append(_FirstOfOne())
-        return _Fork(execution, [self._source], self._chosen).begin(execution)
+        return _Fork(execution, [self._source], self._scheduling_policy).begin(execution)
 
 
 class _FirstOfOne:

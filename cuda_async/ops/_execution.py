@@ -232,6 +232,8 @@ def next_stream(policy: SchedulingPolicy) -> Stream:
 
 def device_hint(op: DeviceOp[Any]) -> Device | None:
     """The device of the first part of `op` that is bound to one. Without recursion: operations nest deeply."""
+    if not op._composite:
+        return op._device_hint()
     parts: list[Any] = [op]
     then = common.then
     while parts:
@@ -312,48 +314,52 @@ class Execution:
 
     def _choose_stream(self, op: DeviceOp[Any]) -> None:
         """Take the policy's next stream, or set a block that makes the device ready first."""
-        policy = self._policy or op._policy
-        device: Device | None
+        policy = self._policy or op._scheduling_policy
         if policy is not None:
             if not self._asked and not getattr(policy, "is_ready", True):
                 self.block = _WorkerBlock(functools.partial(self._ask, policy))
                 return
         else:
-            device = device_hint(op) or default_device_if_known()
-            if device is None or not device.is_open or device._policy is None:
-                hint = device
-                self.block = _WorkerBlock(lambda: _make_ready(hint))
-                return
-            if not device.is_healthy:
-                device._check_usable()
             default = default_device_if_known()
-            policy = current_policy(device) if device is default else device.policy
-        self._take_stream(policy)
+            device = device_hint(op) or default
+            policy = device._policy if device is not None and device._driver is not None else None
+            if device is None or policy is None:
+                self.block = _WorkerBlock(functools.partial(_make_ready, device))
+                return
+            if device._lost is not None or device._closed_because or device._forked:
+                device._check_usable()
+            if device is default:
+                policy = current_policy(device)
+        stream = next_stream(policy)
+        self.chosen_by = policy
+        self.ctx = ExecutionContext(stream.device, stream)
 
     def _ask(self, policy: SchedulingPolicy) -> None:
         policy.next_stream()
         self._asked = True
 
-    def _take_stream(self, policy: SchedulingPolicy) -> None:
-        stream = next_stream(policy)
-        self.chosen_by = policy
-        self.ctx = ExecutionContext(stream.device, stream)
-
     def run(self) -> bool:
         """Go on until done (True) or stopped (False: `block` is set, or it was cancelled). Raises the first error."""
+        op = self._op
+        if op is not None and op._reports_unprepared and not self.frames:
+            return self._run_or_note_loss()  # one of ours alone, which calls nobody
         burst = _Burst()
         before = _burst.get()
         try:  # an interrupt may come as soon as the mark is set
             _burst.set(burst)
+            return self._run_or_note_loss()
+        finally:
+            burst.active = False
+            _burst.set(before)
+
+    def _run_or_note_loss(self) -> bool:
+        try:
             return self._run()
         except DeviceLostError as lost:
             ctx = getattr(self, "ctx", None)
             if ctx is not None and ctx.device._lost is None:
                 raise ctx.device._note_lost(lost) from lost
             raise
-        finally:
-            burst.active = False
-            _burst.set(before)
 
     def _run(self) -> bool:
         op: Any = self._op  # of any kind: what its kind has besides is asked for

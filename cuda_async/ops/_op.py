@@ -53,6 +53,7 @@ class DeviceOp(Generic[T_co]):
 
     _consumed: Any = False  # a bool; for mypy, what slots do not name cannot be set
     _composite = False  # composite operations have _enter and _resume instead of execute
+    _scheduling_policy: SchedulingPolicy | None = None  # what chooses the stream, where it was said
     _has_source = False  # True: a composite whose only child is _source, and whose frame is itself
     _source: DeviceOp[Any]
     _enqueues = True  # False: execute touches no device
@@ -88,10 +89,6 @@ class DeviceOp(Generic[T_co]):
         return type(self).prepare is not DeviceOp.prepare
 
     # -- internal
-
-    @property
-    def _policy(self) -> SchedulingPolicy | None:
-        return None
 
     def _device_hint(self) -> Device | None:
         """The device the operation is bound to by what it works on, if any; of a composite, see `_parts`."""

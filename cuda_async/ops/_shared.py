@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from ..scheduling import Device, SchedulingPolicy, Submission
+    from ..scheduling import Device, Submission
 
 __all__ = ["SharedOp", "shared", "unzip"]
 
@@ -237,7 +237,6 @@ class SharedOp(DeviceOp[T]):
     _gate: Gate
     _hint: Device | None
     _count: int | None
-    _source_policy: SchedulingPolicy | None
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("shared operations are made by DeviceOp.shared() or shared(value)")
@@ -247,7 +246,7 @@ class SharedOp(DeviceOp[T]):
         self = object.__new__(cls)
         self._gate = Gate(source)
         self._hint = device_hint(source)
-        self._source_policy = source._policy
+        self._scheduling_policy = source._scheduling_policy
         self._count = source._arity()
         return self
 
@@ -256,14 +255,9 @@ class SharedOp(DeviceOp[T]):
         self = object.__new__(cls)
         self._gate = Gate(None)
         self._gate.value = value
-        self._source_policy = None
         self._hint = None
         self._count = len(value) if isinstance(value, tuple) else None
         return self
-
-    @property
-    def _policy(self) -> SchedulingPolicy | None:
-        return self._source_policy
 
     def _take(self) -> SharedOp[T]:
         return self

@@ -11,6 +11,7 @@ from ._operands import (
     check_dtype,
     check_rows,
     check_shape,
+    first_of,
     is_number,
     key_of,
     occupancy_of,
@@ -52,13 +53,7 @@ def _both(name: str, kernel: Kernel, x: Tensor, y: Tensor, out: Tensor | None) -
     check_dtype(name, (x.dtype,), y=y)
     check_shape(name, x.shape, y=y)
     place = output(name, out, x.shape, x.dtype, view=(-1,)).partition(vector_tile(x.size))
-    return _shaped(
-        kernel(place, viewed(name, (-1,), x=x), viewed(name, (-1,), y=y)).first().unpartition(), x.shape
-    )
-
-
-def _shaped(op: DeviceOp[Tensor], shape: tuple[int, ...]) -> DeviceOp[Tensor]:
-    return op if len(shape) == 1 else op.reshape(shape)
+    return first_of(kernel(place, viewed(name, (-1,), x=x), viewed(name, (-1,), y=y)), x.shape)
 
 
 def gelu(
@@ -78,7 +73,7 @@ def gelu(
         check_dtype("gelu", FLOATS, x=x)
         place = output("gelu", out, x.shape, x.dtype, view=(-1,)).partition(vector_tile(x.size, 1024))
         kernel = tuned(raw.activation, occupancy=8)
-        return _shaped(kernel(place, viewed("gelu", (-1,), x=x), function).first().unpartition(), x.shape)
+        return first_of(kernel(place, viewed("gelu", (-1,), x=x), function), x.shape)
 
     return with_tensors(launch, x)
 
@@ -113,8 +108,7 @@ def silu_mul(gate: Operand, up: Operand | None = None, *, out: Tensor | None = N
         shape = (*gate.shape[:-1], columns)
         place = output("silu_mul", out, shape, gate.dtype, view=(count, columns)).partition(tile)
         kernel = tuned(raw.silu_mul, occupancy=occupancy_of(2048))
-        op = kernel(place, rows, others).first().unpartition()
-        return op if len(shape) == 2 else op.reshape(shape)
+        return first_of(kernel(place, rows, others), shape)
 
     return with_tensors(launch, gate, up, optional=1)
 
@@ -137,7 +131,6 @@ def dropout(x: Operand, share: float, seed: int, *, out: Tensor | None = None) -
         check_dtype("dropout", FLOATS, x=x)
         tile = max(4, vector_tile(x.size))  # Philox makes four numbers at once
         place = output("dropout", out, x.shape, x.dtype, view=(-1,)).partition(tile)
-        op = raw.dropout(place, viewed("dropout", (-1,), x=x), float(share), k0, k1).first().unpartition()
-        return _shaped(op, x.shape)
+        return first_of(raw.dropout(place, viewed("dropout", (-1,), x=x), float(share), k0, k1), x.shape)
 
     return with_tensors(launch, x)

@@ -13,6 +13,7 @@ from ._operands import (
     check_apart,
     check_dtype,
     check_shape,
+    first_of,
     following,
     is_count,
     mutable,
@@ -139,8 +140,8 @@ def _made(
     rest = (a, b, bias, residual, plan.depth, activation, precision)
     if plan.form == "persistent":
         walk = _walked(tiles, GROUP, plan, plan.tiles(m, n), multiprocessors(a))
-        return _hinted(raw.matmul_persistent, plan)(walk, *rest, plan.latency).first().unpartition()
-    return _hinted(raw.matmul_epilogue, plan)(tiles, *rest, plan.latency).first().unpartition()
+        return first_of(_hinted(raw.matmul_persistent, plan)(walk, *rest, plan.latency))
+    return first_of(_hinted(raw.matmul_epilogue, plan)(tiles, *rest, plan.latency))
 
 
 def _along_rows(
@@ -204,8 +205,7 @@ def _in_parts(
     shares = ca.empty(shape, "float32").partition((1, plan.rows, plan.columns))
     made = _hinted(raw.matmul_split_k, plan)(shares, a, b, plan.depth, precision)
     tiles = place.partition(tuple(map(min, SUM_TILE, (plan.rows, plan.columns))))
-    summed = made.first().unpartition()
-    return following(raw.sum_splits)(tiles, summed, bias, residual, activation).first().unpartition()
+    return first_of(following(raw.sum_splits)(tiles, first_of(made), bias, residual, activation))
 
 
 def _by_pairs(
@@ -292,7 +292,7 @@ def _layer(
             columns, depth = matvec_tile(m, n, k, multiprocessors(x))
             tiles = place.partition((power_of_two(m), columns))
             kernel = tuned(raw.matvec, occupancy=8 if x.dtype.itemsize == 2 else 4, allow_tma=False)
-            op = kernel(tiles, rows, weight, bias, more, depth, activation).first().unpartition()
+            op = first_of(kernel(tiles, rows, weight, bias, more, depth, activation))
         else:
             place_now = None if out is None else output(name, out, shape, x.dtype, view=(m, n))
             assert not isinstance(place_now, ca.DeviceOp)
@@ -344,8 +344,8 @@ def batched_matmul(
             if plan.form == "persistent":
                 walk = _walked(tiles, (1, *GROUP), plan, count * plan.tiles(m, n), multiprocessors(a))
                 kernel = _hinted(raw.batched_matmul_persistent, plan)
-                return kernel(walk, *rest, plan.latency).first().unpartition()
-            return _hinted(raw.batched_matmul, plan)(tiles, *rest).first().unpartition()
+                return first_of(kernel(walk, *rest, plan.latency))
+            return first_of(_hinted(raw.batched_matmul, plan)(tiles, *rest))
 
         return _along_rows(a, b, tf32, multiply)
 

@@ -17,6 +17,7 @@ from ._operands import (
     check_dtype,
     check_rows,
     check_shape,
+    first_of,
     following,
     is_number,
     mutable,
@@ -53,11 +54,9 @@ def _by_rows(
         chunk = LONGEST_ROW if is_alone else CHUNK
         long = tuned(long, occupancy=1, num_worker_warps=8) if is_alone else tuned(long, occupancy=4)
         op: DeviceOp[Tensor] = long(mutable(place), across, *rest, chunk).grid(rows).first()
-    else:
-        tile = row_tile(rows, columns)
-        kernel = by_rows(kernel, tile)
-        op = kernel(place.partition(tile), across, *rest).first().unpartition()
-    return op if x.ndim == 2 else op.reshape(x.shape)
+        return op if x.ndim == 2 else op.reshape(x.shape)
+    tile = row_tile(rows, columns)
+    return first_of(by_rows(kernel, tile)(place.partition(tile), across, *rest), x.shape)
 
 
 def softmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
@@ -88,16 +87,14 @@ def _softmax_in_shares(x: Tensor, chunk: int, out: Tensor | None) -> DeviceOp[Te
     place = output("softmax", out, x.shape, x.dtype, view=(rows, columns)).partition((1, chunk))
     check_apart("softmax", out, x=x)
     largest, total = (ca.empty((rows, count), ca.float32).partition((1, 1)) for _ in range(2))
-    op: DeviceOp[Tensor] = raw.softmax_shares(largest, total, across, chunk).then(
-        lambda made: (
+    return raw.softmax_shares(largest, total, across, chunk).then(
+        lambda made: first_of(
             following(raw.softmax_of_shares)(
                 place, across, made[0].tensor, made[1].tensor, power_of_two(count)
-            )
-            .first()
-            .unpartition()
+            ),
+            x.shape,
         )
     )
-    return op if x.ndim == 2 else op.reshape(x.shape)
 
 
 def rms_norm(
@@ -216,7 +213,7 @@ def add_layer_norm(
         op = kernel(
             place.partition(tile), across, rows_of("add_layer_norm", residual=residual), weight, bias, epsilon
         )
-        return op.first().unpartition().reshape(x.shape)
+        return first_of(op, x.shape)
 
     return with_tensors(launch, x, residual, weight, bias, optional=1)
 

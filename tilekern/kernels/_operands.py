@@ -28,6 +28,7 @@ __all__ = [
     "check_dtype",
     "check_rows",
     "check_shape",
+    "first_of",
     "floor_power_of_two",
     "following",
     "is_count",
@@ -69,9 +70,11 @@ def with_tensors(
     Args:
         optional: how many of the operands, the last ones, may be None, and stay it.
     """
+    pending: list[DeviceOp[Tensor]] = []
     for position, operand in enumerate(operands):
-        may_be_left_out = operand is None and position >= len(operands) - optional
-        if not may_be_left_out and not isinstance(operand, Tensor | DeviceOp):
+        if type(operand) is Tensor or (operand is None and position >= len(operands) - optional):
+            continue
+        if not isinstance(operand, DeviceOp):
             hint = ""
             if isinstance(operand, ca.Partition | ca.MappedPartition | ca.Mut):
                 hint = "; the kernel itself, which takes partitions, is in tilekern.kernels.raw"
@@ -80,7 +83,7 @@ def with_tensors(
             raise TypeError(
                 f"operands are tensors or operations that yield them, got {type(operand).__name__}{hint}"
             )
-    pending = [operand for operand in operands if isinstance(operand, DeviceOp)]
+        pending.append(operand)
     if not pending:
         return build(*operands)
 
@@ -114,6 +117,16 @@ def output(
             f"{name}: {parameter} is {out.dtype.name} {tuple(out.shape)}, the result is {dtype.name} {tuple(shape)}"
         )
     return out if view is None else _view(name, parameter, out, view, "pass a contiguous one")
+
+
+def first_of(op: DeviceOp[tuple[Any, ...]], shape: tuple[int, ...] | None = None) -> DeviceOp[Tensor]:
+    """The tensor whose partition a kernel yields first, as a view of `shape` if that is given."""
+
+    def taken(made: tuple[Any, ...]) -> Tensor:
+        tensor: Tensor = made[0].unpartition()
+        return tensor if shape is None or tensor.shape == shape else tensor.reshape(shape)
+
+    return op.map(taken)
 
 
 def check_apart(name: str, out: Tensor | None, **reads: Tensor | None) -> None:

@@ -12,6 +12,7 @@ from ._operands import (
     Operand,
     check_dtype,
     check_shape,
+    first_of,
     output,
     power_of_two,
     shape_error,
@@ -44,7 +45,7 @@ def embedding(ids: Operand, table: Operand, *, out: Tensor | None = None) -> Dev
         shape = (*ids.shape, columns)
         place = output("embedding", out, shape, table.dtype, view=(ids.size, columns)).partition(tile)
         kernel = tuned(raw.embedding, occupancy=8)
-        return kernel(place, viewed("embedding", (-1,), ids=ids), table).first().unpartition().reshape(shape)
+        return first_of(kernel(place, viewed("embedding", (-1,), ids=ids), table), shape)
 
     return with_tensors(launch, ids, table)
 
@@ -65,7 +66,7 @@ def transpose(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
         tile = (*(1 for _ in batch), min(64, power_of_two(columns)), min(64, power_of_two(rows)))
         place = output("transpose", out, (*batch, columns, rows), x.dtype).partition(tile)
         kernel = raw.batched_transpose if batch else raw.transpose
-        return tuned(kernel, occupancy=4)(place, x).first().unpartition()
+        return first_of(tuned(kernel, occupancy=4)(place, x))
 
     return with_tensors(launch, x)
 
@@ -88,6 +89,6 @@ def mean_pool(x: Operand, lengths: Operand | None = None, *, out: Tensor | None 
         width = min(128, power_of_two(columns))
         place = output("mean_pool", out, (batch, columns), x.dtype).partition((1, width))
         rows = min(32, power_of_two(tokens))
-        return tuned(raw.mean_pool, occupancy=4)(place, x, lengths, rows).first().unpartition()
+        return first_of(tuned(raw.mean_pool, occupancy=4)(place, x, lengths, rows))
 
     return with_tensors(launch, x, lengths, optional=1)

@@ -16,6 +16,7 @@ from ._operands import (
     Operand,
     check_dtype,
     check_shape,
+    first_of,
     following,
     is_count,
     is_number,
@@ -59,12 +60,10 @@ def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
         places = ca.empty((rows, chunks), ca.int32).partition((1, 1))
         found = raw.argmax_chunks(values, places, x, chunk)
         return found.then(
-            lambda made: (
+            lambda made: first_of(
                 following(raw.argmax_of_chunks)(
                     place.partition(1), made[0].unpartition(), made[1].unpartition(), power_of_two(chunks)
                 )
-                .first()
-                .unpartition()
             )
         )
 
@@ -128,12 +127,10 @@ def sample_top_k(
         places = ca.empty((rows, candidates), ca.int32).partition((1, size))
         rest = (counters, float(temperature), float(top_p), k0, k1, k, (power_of_two(candidates), size))
         return raw.top_k_chunks(values, places, logits, k, chunk).then(
-            lambda made: (
+            lambda made: first_of(
                 following(raw.sample_candidates)(
                     place.partition(1), made[0].unpartition(), made[1].unpartition(), *rest
                 )
-                .first()
-                .unpartition()
             )
         )
 
@@ -170,15 +167,13 @@ def cross_entropy(
         losses = ca.empty((rows,), ca.float32).partition(1)
         chunk = min(2 * CHUNK, power_of_two(columns))
         kernel = tuned(raw.cross_entropy, occupancy=occupancy_of(chunk))
-        op = kernel(losses, logits, labels, ignore, chunk).first().unpartition()
+        op = first_of(kernel(losses, logits, labels, ignore, chunk))
         if reduction == "none":
             return op
         total = ca.empty((1,), ca.float32).partition(1)
         mean = reduction == "mean"
-        return (
+        return first_of(
             following(raw.reduce_losses)(total, op, labels, ignore, mean, min(1024, power_of_two(rows)))
-            .first()
-            .unpartition()
         )
 
     return with_tensors(launch, logits, labels)
