@@ -25,6 +25,7 @@ __all__ = [
     "Scheduled",
     "Then",
     "ThenWithContext",
+    "check_function",
     "collect",
     "method_of",
     "parallel",
@@ -43,6 +44,16 @@ T5 = TypeVar("T5")
 T6 = TypeVar("T6")
 T7 = TypeVar("T7")
 T8 = TypeVar("T8")
+
+
+def check_function(f: object, method: str) -> None:
+    """Refuse what no combinator can call, when it is given: by the time it runs, others would be enqueued."""
+    if callable(f):
+        return
+    hint = ""
+    if isinstance(f, DeviceOp):
+        hint = "; for an operation that needs nothing of this one, .then(lambda _: op)"
+    raise TypeError(f".{method}() takes a function, got {type(f).__name__}{hint}")
 
 
 def next_op(result: object, f: object, method: str) -> DeviceOp[Any]:
@@ -258,6 +269,7 @@ class WithContext(DeviceOp[T]):
 
 def with_context(f: Callable[[ExecutionContext], DeviceOp[T]]) -> DeviceOp[T]:
     """Go on with the operation that `f(ctx)` returns: the way to raw driver calls on the right stream."""
+    check_function(f, "with_context")
     return WithContext(f)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeVar, overload
 
 from ..errors import ConsumedError
@@ -197,6 +198,8 @@ class DeviceOp(Generic[T_co]):
         `f` runs while enqueueing: the device may still be producing what it is given, so it may enqueue, not look.
         (Host arrays are the exception: after `to_host()` the chain waits for the data before calling `f`.)
         """
+        if type(f) is not FunctionType:
+            _combinators.check_function(f, "then")
         if self._consumed:
             self._take()
         self._consumed = True
@@ -208,14 +211,17 @@ class DeviceOp(Generic[T_co]):
 
     def then_with_context(self, f: Callable[[ExecutionContext, T_co], DeviceOp[U]]) -> DeviceOp[U]:
         """`then`, with the execution context as `f`'s first argument."""
+        _combinators.check_function(f, "then_with_context")
         return _combinators.ThenWithContext(self._take(), f)
 
     def map(self, f: Callable[[T_co], U]) -> DeviceOp[U]:
         """Transform the output on the host, at enqueue time; after `to_host()`, once the data is there."""
+        _combinators.check_function(f, "map")
         return _combinators.Map(self._take(), f)
 
     def inspect(self, f: Callable[[T_co], object]) -> DeviceOp[T_co]:
         """Show the output to `f` and pass it on."""
+        _combinators.check_function(f, "inspect")
         return _combinators.Inspect(self._take(), f)
 
     def shared(self: DeviceOp[T]) -> SharedOp[T]:

@@ -793,3 +793,21 @@ def test_async_execute_is_an_error():
         class AlsoWrong(ca.DeviceOp):
             async def prepare(self, ctx):
                 pass
+
+
+@pytest.mark.parametrize("method", ["then", "then_with_context", "map", "inspect"])
+def test_what_is_no_function_is_refused_when_it_is_given(method: str) -> None:
+    op = ca.value(1)
+    for given, hint in (
+        (5, "got int"),
+        (None, "got NoneType"),
+        (ca.value(2), r"got Value; .*\(lambda _: op\)"),
+    ):
+        with pytest.raises(TypeError, match=rf"\.{method}\(\) takes a function, {hint}"):
+            getattr(op, method)(given)
+    assert op.map(str).sync() == "1"  # and it is not consumed
+
+
+def test_with_context_takes_a_function() -> None:
+    with pytest.raises(TypeError, match=r"\.with_context\(\) takes a function, got str"):
+        ca.with_context("f")  # type: ignore[arg-type]
