@@ -173,6 +173,7 @@ class Device:
 
         Raises:
             ContextError: there is no such device here; the message says what is missing.
+            DeviceLostError: it was lost in this process.
         """
         if self._driver is None:
             opened = False
@@ -184,7 +185,11 @@ class Device:
                     if self.kind == "cuda":
                         from ..driver.cuda import open_cuda_driver
 
-                        self._driver = open_cuda_driver(self.ordinal)
+                        driver = self._driver = open_cuda_driver(self.ordinal)
+                        try:
+                            driver.bind()
+                        except DeviceLostError as lost:
+                            raise self._note_lost(lost) from lost
                     else:
                         from ..driver.host import open_host_driver
 

@@ -140,6 +140,28 @@ def test_lost_device_fails_everything_with_its_cause(stepped):
     assert stepped.memory_stats().reserved_bytes == 0
 
 
+def test_opening_a_lost_gpu_again(monkeypatch):
+    """CUDA's context is lost for the process, so another object for the device is lost from the beginning."""
+    lost = HostDriver()
+    lost.fail_device(RuntimeError("unplugged"))
+    monkeypatch.setattr(lost, "bind", lost.event_create)  # a simulated device takes calls of this kind still
+    monkeypatch.setattr(cuda, "open_cuda_driver", lambda ordinal: lost)
+    monkeypatch.setattr(_device, "_behind_opening", [])
+    device = ca.Device("cuda:6")
+    try:
+        for call in (device.open, device.create_stream, lambda: device.policy.next_stream()):
+            with pytest.raises(
+                ca.DeviceLostError, match="cuda:6 is lost: unplugged. Nothing more can run on it"
+            ):
+                call()
+        assert not device.is_healthy
+        assert device.memory_stats().reserved_bytes == 0
+        with ca.use_device(device), pytest.raises(ca.DeviceLostError, match="cuda:6 is lost"):
+            ca.zeros(3).sync()
+    finally:
+        device.close()
+
+
 @pytest.mark.parametrize(
     "call", ["memory_alloc_async", "fill_async", "event_record", "stream_wait_event", "event_create"]
 )
