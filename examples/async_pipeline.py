@@ -108,7 +108,7 @@ async def run(options: argparse.Namespace) -> int:
     device = options.device or ca.current_device()
     on_gpu = device.kind == "cuda"
     count = options.requests or (200 if on_gpu else 64)
-    rounds = options.rounds or (20_000 if on_gpu else 256)
+    rounds = options.rounds or (100_000 if on_gpu else 256)
     random = np.random.default_rng(0)
     requests = [random.uniform(1e-3, 1e3, 4 * BLOCK).astype(np.float32) for _ in range(count)]
 

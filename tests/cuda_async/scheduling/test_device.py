@@ -150,9 +150,7 @@ def test_opening_a_lost_gpu_again(monkeypatch):
     device = ca.Device("cuda:6")
     try:
         for call in (device.open, device.create_stream, lambda: device.policy.next_stream()):
-            with pytest.raises(
-                ca.DeviceLostError, match="cuda:6 is lost: unplugged. Nothing more can run on it"
-            ):
+            with pytest.raises(ca.DeviceLostError, match="cuda:6 is lost: unplugged"):
                 call()
         assert not device.is_healthy
         assert device.memory_stats().reserved_bytes == 0

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import sys
 from pathlib import Path
@@ -101,5 +102,7 @@ def test_drawn_programs_on_every_device(device, number):
     """As they come, on the process's own device."""
     module = ca.Module.from_ptx(PTX.read_text(encoding="utf-8"))
     drawn = program(draw_plan(random.Random(number).randrange), lambda: Kernels(module, grid=1, block=32))
+    gc.collect()  # what tests before this one left
+    ca.drain().sync()
     with ca.use_device(device):
         asyncio.run(drawn(device))
