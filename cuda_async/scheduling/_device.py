@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ..driver._switches import poison_freed
+from ..driver._switches import longest_poll_s, poison_freed
 from ..errors import (
     ClosedError,
     ContextError,
@@ -69,9 +69,6 @@ __all__ = [
 
 _behind_opening: list[Callable[[], object]] = []
 """Called on the thread that has opened a CUDA device: see `call_behind_opening`."""
-POLL_BUDGET_S = {"cuda": 1e-3, "host": 0.0}
-"""Longest poll of one await, by kind of device. The simulated one needs the interpreter lock to get on, so
-polling would hold it up."""
 MAX_POLLERS = 16
 """With more tasks polling at once, each look comes too late to be worth it."""
 
@@ -143,7 +140,7 @@ class Device:
         self._poison = poison_freed()
         self._pollers: list[None] = []  # one for each: a list changes in one step, on every thread
         self._wait_average_s = 0.0
-        self._max_poll_s = _longest_poll_s(self.kind)
+        self._max_poll_s = longest_poll_s(self.kind)
         start_from_environment()
 
     def _set_lock(self) -> None:
@@ -889,17 +886,3 @@ def checked_open(device: Device) -> Device:
 def all_open_devices() -> list[Device]:
     """Devices that were used in this process."""
     return [d for d in list(_registry.values()) if d.is_open]
-
-
-def _longest_poll_s(kind: str) -> float:
-    """How long a wait polls before it blocks: `CUDA_ASYNC_POLL_US`, or what suits the kind of device."""
-    text = os.environ.get("CUDA_ASYNC_POLL_US", "").strip()
-    if not text:
-        return POLL_BUDGET_S[kind]
-    try:
-        budget_us = float(text)
-    except ValueError:
-        budget_us = -1.0
-    if not 0 <= budget_us < float("inf"):
-        raise ContextError(f"CUDA_ASYNC_POLL_US is {text!r}; write a number of microseconds, such as 50")
-    return budget_us * 1e-6

@@ -152,7 +152,9 @@ def attention_decode(
     Args:
         q: (batch, heads, head size).
         keys, values: (batch, key heads, capacity, head size), as `update_cache` fills them.
-        positions: int32 (batch,): where each token stands, below the capacity; it sees the keys 0 to positions[b].
+        positions: int32 (batch,): where each token stands, below the capacity; it sees the keys 0 to positions[b]. What
+            lies behind may be anything, as in a cache of `ca.empty` (of which the checking mode says that nothing has
+            written it: there, make caches with `ca.zeros`).
         window: it sees that many at most, the last ones.
         scale: 1 / sqrt(head size) if left out.
         splits: how many shares, chosen if left out.

@@ -109,8 +109,8 @@ def sample_top_k(
         raise ValueError(f"sample_top_k: top_p is a number from above 0 to 1, got {top_p!r}")
     k = int(k)
     k0, k1 = key_of("sample_top_k", seed)
-    if np.float32(temperature) == 0.0:
-        return argmax(logits, out=out)
+    if np.float32(temperature) == 0.0 or top_p < float(np.finfo(np.float32).tiny):
+        return argmax(logits, out=out)  # of at most 128 the likeliest alone reaches more than that
 
     def launch(logits: Tensor, counters: Tensor) -> DeviceOp[Tensor]:
         check_dtype("sample_top_k", FLOATS, logits=logits)

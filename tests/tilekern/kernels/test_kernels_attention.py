@@ -77,6 +77,35 @@ def test_attention_over_lengths_and_permuted_views(values):
     check(values, k.attention(q, key, value, lengths=lengths), expected)
 
 
+@pytest.mark.parametrize("window", [None, 20])
+def test_what_lies_behind_the_keys_may_be_anything(values, window):
+    """As in a cache of `ca.empty`."""
+    q, q64 = values(2, 4, 70, 32)
+    key, key64 = values(2, 2, 150, 32)
+    value, value64 = values(2, 2, 150, 32)
+    lengths = ca.from_host(np.array([70, 129], "i4")).sync()
+    options = {"causal": True, "window": window} if window else {}
+    expected = attention(q64, key64, value64, lengths=[70, 129], **options)
+    for poison in (float("nan"), float("inf"), float("-inf")):
+        for cache in (key, value):
+            ca.fill(cache[0, :, 70:], poison).sync()
+            ca.fill(cache[1, :, 129:], poison).sync()
+        check(values, k.attention(q, key, value, lengths=lengths, **options), expected)
+        one, one64 = q[:, :, 0], q64[:, :, :1]
+        positions = ca.from_host(np.array([69, 128], "i4")).sync()
+        if window:  # the query stands at the last key that is there
+            begin = [70 - window, 129 - window]
+            seen = [
+                (key64[b : b + 1, :, s : s + window], value64[b : b + 1, :, s : s + window])
+                for b, s in enumerate(begin)
+            ]
+            decoded = np.concatenate([attention(one64[b : b + 1], *seen[b]) for b in range(2)])
+        else:
+            decoded = attention(one64, key64, value64, lengths=[70, 129])
+        op = k.attention_decode(one, key, value, positions, window=window)
+        check(values, op, decoded[:, :, 0])
+
+
 def test_attention_with_factors_as_tfloat32(device):
     q64, key64, value64 = np.random.default_rng(2).standard_normal((3, 1, 2, 70, 32))
     q, key, value = (ca.from_host(t.astype("f4")).sync() for t in (q64, key64, value64))

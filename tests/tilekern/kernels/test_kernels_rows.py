@@ -125,6 +125,8 @@ def test_temperatures_are_of_float32(device):
     counters = ca.from_host(np.arange(4, dtype="i4")).sync()
     for temperature in (0, 1e-300, 1e-46, 1e-30):
         assert k.sample_top_k(x, counters, k=3, temperature=temperature).to_host().sync().tolist() == [2] * 4
+    for top_p in (1e-300, 1e-46, 1e-45, 1e-30):
+        assert k.sample_top_k(x, counters, k=3, top_p=top_p).to_host().sync().tolist() == [2] * 4
     for temperature in (3.5e38, float("inf"), float("nan"), -1.0):
         with pytest.raises(ValueError, match="temperature is a float32 from 0 on"):
             k.sample_top_k(x, counters, k=3, temperature=temperature)

@@ -111,7 +111,11 @@ def attention(
         fade = tk.exp2((largest - shift) * late_scale, flush_to_zero=True)
         total = total * fade + tk.sum(weights, axis=1, keepdims=True)
         value = tk.load(v, (batch, head // group, j, 0), (1, 1, keys, size), latency=latency)
-        acc = multiply_add(weights.astype(v.dtype), value.reshape((keys, size)), acc * fade, precision)
+        value = value.reshape((keys, size))
+        if masked and lengths is not None:
+            # what lies behind the keys may be anything, and 0 times infinity is no number
+            value = tk.where((j * keys + tk.arange(keys, dtype=tk.int32))[:, None] < there, value, 0.0)
+        acc = multiply_add(weights.astype(v.dtype), value, acc * fade, precision)
         return acc, new, total
 
     if window is not None:

@@ -93,6 +93,8 @@ def attention_decode(
         fade = tk.exp2(largest - new)
         total = total * fade + tk.sum(part, axis=1, keepdims=True)
         value = tk.load(v, (batch, head, j, 0), (1, 1, keys, size)).reshape((keys, size))
+        # what lies behind the keys may be anything, and 0 times infinity is no number
+        value = tk.where((j * keys + tk.arange(keys, dtype=tk.int32))[:, None] < there, value, 0.0)
         acc = tk.mma(part.astype(v.dtype), value, acc * fade)
         largest = new
     result = acc / tk.where(total == 0.0, 1.0, total)
