@@ -826,9 +826,10 @@ def use_device(device: Device | str) -> Iterator[Device]:
 
 def check_policy(policy: object) -> None:
     """Raises `TypeError` for what cannot choose streams."""
-    if not callable(getattr(policy, "next_stream", None)):
+    if isinstance(policy, type) or not callable(getattr(policy, "next_stream", None)):
         raise TypeError(
-            f"a scheduling policy has a method next_stream(), got {policy!r}; SingleStream(stream) is one for a stream"
+            f"a scheduling policy is an object with a method next_stream(), got {policy!r}; "
+            "SingleStream(stream) is one for a stream"
         )
 
 
