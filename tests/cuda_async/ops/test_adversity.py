@@ -136,13 +136,12 @@ def test_policy_that_answers_a_closed_stream(device, way):
 @pytest.mark.parametrize("policy", [None, 3, "x", ca.SingleStream], ids=str)
 def test_what_is_no_policy(device, policy):
     op = ca.value(1)
-    if policy is not ca.SingleStream:
-        with pytest.raises(TypeError, match="next_stream"):
-            op.schedule(policy)
-        with pytest.raises(TypeError, match="next_stream"), ca.use_policy(policy):
-            pass
+    with pytest.raises(TypeError, match="an object with a method next_stream"):
+        op.schedule(policy)
+    with pytest.raises(TypeError, match="an object with a method next_stream"), ca.use_policy(policy):
+        pass
     if policy is not None:
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="an object with a method next_stream"):
             op.start(policy)
     else:
         assert op.start(policy).sync() == 1
