@@ -182,7 +182,9 @@ def _check_shift(t: Translator, symbol: str, amount: object, bits: int) -> None:
         raise t.wrong_value(f"{symbol} moves by 0 to {bits - 1} places here, got {amount}")
 
 
-def _power(t: Translator, a: object, b: object) -> Value:
+def _power(t: Translator, a: object, b: object) -> object:
+    if isinstance(a, Loose) and type(b) is int and b == 0:
+        return 1.0 if tile_type(a).number.is_float else 1
     loose = is_loose(a) and is_loose(b)
     make: type[Value] = Loose if loose else Value
     base = a if isinstance(a, Loose) else as_tile(t, a)
@@ -275,6 +277,8 @@ def unary(t: Translator, symbol: str, a: object) -> object:
         return a
     if symbol == "-" and dtype is bool_:
         a = cast(t, a, int32)
+    if symbol == "~":
+        exact(t, a)
     op = NegOp if symbol == "-" else NotOp
     result = t.add(op(source=a, result=Loose(a.type) if isinstance(a, Loose) else Value(a.type))).result
     if symbol == "-" and a in t.terms:
@@ -296,6 +300,7 @@ def truth(t: Translator, value: object, what: str) -> Value | bool:
             f"{what} takes one truth value, got {describe(value)}; reduce it (tk.max(x) for any, tk.min(x) "
             "for all) or choose element by element with tk.where"
         )
+    exact(t, value)
     return cast(t, reshape(t, value, ()), bool_)
 
 

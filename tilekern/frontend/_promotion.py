@@ -95,6 +95,7 @@ def as_tile(t: Translator, value: object, what: str = "an operand", dtype: DType
     """`value` as a tile: tiles as they are, loose numbers as scalars of `dtype` or their default type."""
     if is_loose(value):
         wanted = default_dtype(value) if dtype is None else dtype
+        exact(t, value)
         return cast(t, value, wanted) if isinstance(value, Loose) else t.constant(value, wanted)
     if is_tile(value):
         return value

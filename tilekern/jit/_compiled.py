@@ -12,9 +12,11 @@ of 8 serves multiples of 16. Of several the one that knows most is taken.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
+import stat
 import threading
 from pathlib import Path
 from time import perf_counter
@@ -122,10 +124,26 @@ def load(folder: str | os.PathLike[str], only: bool) -> CompiledKernels:
     return loaded
 
 
+def _read(file: Path) -> bytes:
+    """What a regular file holds: reading a pipe would wait for a writer, and some devices never end.
+
+    Raises:
+        OSError: it cannot be read, or is something else.
+    """
+    handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        with open(handle, "rb", closefd=False) as opened:
+            return opened.read()
+    finally:
+        os.close(handle)
+
+
 def _manifest(folder: Path) -> dict[str, Any]:
     file = folder / MANIFEST
     try:
-        manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = json.loads(_read(file))
     except OSError as error:
         raise CompiledKernelError(
             f"{file} cannot be read: {error.strerror}; `tilekern compile` and export_compiled write such folders"
@@ -163,7 +181,7 @@ def _variant(folder: Path, entry: Any) -> CompiledVariant:
     if os.path.basename(name) != name or "\0" in name:
         raise CompiledKernelError(f"{folder / MANIFEST} names {name!r}, which is not in its folder")
     try:
-        cubin = (folder / name).read_bytes()
+        cubin = _read(folder / name)
     except OSError as error:
         raise CompiledKernelError(
             f"{folder / name} cannot be read: {error.strerror}; compile the kernels again"

@@ -66,7 +66,9 @@ def attention(
             h * heads // key heads and those behind it share key head h.
         causal: a query sees the keys up to its own; the last query stands at the last key.
         window: with `causal`, a query sees that many keys, its own included.
-        lengths: int32 (batch,): the keys that count, the first ones; all if left out.
+        lengths: int32 (batch,): the keys that count, the first ones; all if left out. What lies behind may be anything.
+            An infinite value or NaN among those that count reaches queries that do not see it too: 0 times it is no
+            number.
         scale: 1 / sqrt(head size) if left out.
         tf32: float32 factors are rounded to tfloat32, which is faster; see `matmul`.
         out: where the result goes, like q; new memory, contiguous, if not given. A query that sees no key gives zeros.
@@ -155,7 +157,7 @@ def attention_decode(
         positions: int32 (batch,): where each token stands, below the capacity; it sees the keys 0 to positions[b]. What
             lies behind may be anything, as in a cache of `ca.empty` (of which the checking mode says that nothing has
             written it: there, make caches with `ca.zeros`).
-        window: it sees that many at most, the last ones.
+        window: it sees that many at most, the last ones; what lies before may be anything too.
         scale: 1 / sqrt(head size) if left out.
         splits: how many shares, chosen if left out.
         out: where the result goes, like q; new memory if not given.

@@ -109,8 +109,8 @@ def sample_top_k(
         raise ValueError(f"sample_top_k: top_p is a number from above 0 to 1, got {top_p!r}")
     k = int(k)
     k0, k1 = key_of("sample_top_k", seed)
-    if np.float32(temperature) == 0.0 or top_p < float(np.finfo(np.float32).tiny):
-        return argmax(logits, out=out)  # of at most 128 the likeliest alone reaches more than that
+    # of at most 128 the likeliest alone reaches more than the smallest float32
+    takes_likeliest = np.float32(temperature) == 0.0 or top_p < float(np.finfo(np.float32).tiny)
 
     def launch(logits: Tensor, counters: Tensor) -> DeviceOp[Tensor]:
         check_dtype("sample_top_k", FLOATS, logits=logits)
@@ -119,6 +119,8 @@ def sample_top_k(
         check_shape("sample_top_k", (rows,), counters=counters)
         if k > columns:
             raise ValueError(f"sample_top_k: k is {k}, a row has {columns} elements")
+        if takes_likeliest:
+            return argmax(logits, out=out)
         place = output("sample_top_k", out, (rows,), ca.int32)
         size = power_of_two(k)
         chunk = min(CHUNK, power_of_two(columns))

@@ -189,6 +189,13 @@ def test_what_is_made_of_loose_integers_fits_the_tiles_type(run, f, n, shown):
     run(with_scalar, ((4,), "u1", 4), x, 0, f)
 
 
+def test_a_cast_and_a_power_of_none_of_a_loose_integer(run):
+    """A cast wraps what it is given, as `astype` does; a power of 0 is the number 1."""
+    x = np.arange(4, dtype="u1")
+    assert np.array_equal(run(with_scalar, ((4,), "u1", 4), x, 300, lambda t, s: t + tk.uint8(s)), x + 44)
+    assert np.array_equal(run(with_scalar, ((4,), "u1", 4), x, 300, lambda t, s: t + s**0), x + 1)
+
+
 @pytest.mark.parametrize(
     ("dtype", "a", "b", "names"),
     [
@@ -226,8 +233,30 @@ def test_sums_of_loose_integers_do_not_wrap(run, dtype, a, b, names):
         lambda t, a, b: t + (a + b) * 1.5,
         lambda t, a, b: tk.where(a + b > 0, t, 0),
         lambda t, a, b: t + ((a + b) ^ 1),
+        lambda t, a, b: t + ~(a + b),
+        lambda t, a, b: t + abs(a + b),
+        lambda t, a, b: t + max(a + b, 0),
+        lambda t, a, b: t + tk.int64(a + b),
+        lambda t, a, b: t + tk.broadcast_to(a + b, (4,)),
+        lambda t, a, b: tk.where(a + b, t, 0),
+        lambda t, a, b: t + (1 if a + b else 0),
+        lambda t, a, b: t + (0 if not a + b else 1),
     ],
-    ids=["quotient", "rest", "float", "comparison", "bits"],
+    ids=[
+        *(
+            "quotient",
+            "rest",
+            "float",
+            "comparison",
+            "bits",
+            "complement",
+            "absolute",
+            "largest",
+            "cast",
+            "spread",
+        ),
+        *("choice", "truth", "untruth"),
+    ],
 )
 def test_what_is_more_than_a_sum_takes_sums_that_did_not_wrap(run, f):
     @tk.kernel

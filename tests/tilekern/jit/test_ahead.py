@@ -1,6 +1,7 @@
 """Compiling ahead of time: what a folder serves, what it does not and why, and damage."""
 
 import json
+import os
 import types
 from dataclasses import replace
 
@@ -164,6 +165,20 @@ def test_damage_is_found_when_it_is_loaded(folder, tmp_path):
             tk.load_compiled(folder)
     with pytest.raises(tk.CompiledKernelError, match=r"manifest\.json cannot be read"):
         tk.load_compiled(tmp_path / "elsewhere")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_what_is_no_file_is_refused(folder):
+    """A pipe would be waited for, and some devices never end."""
+    (cubin,) = folder.glob("*.cubin")
+    for path, target in ((cubin, "/dev/zero"), (cubin, None), (folder / "manifest.json", None)):
+        path.unlink()
+        if target is None:
+            os.mkfifo(path)
+        else:
+            path.symlink_to(target)
+        with pytest.raises(tk.CompiledKernelError, match="cannot be read: it is no regular file"):
+            tk.load_compiled(folder)
 
 
 def test_exported_again_leaves_nothing_behind(folder, kernel):

@@ -106,6 +106,19 @@ def test_what_lies_behind_the_keys_may_be_anything(values, window):
         check(values, op, decoded[:, :, 0])
 
 
+@pytest.mark.parametrize("position", [19, 100, 2**31 - 1])
+def test_what_lies_before_the_window_may_be_anything(values, position):
+    q, q64 = values(1, 2, 32)
+    key, key64 = values(1, 1, 150, 32)
+    value, value64 = values(1, 1, 150, 32)
+    end = min(position + 1, 150)
+    for cache in (key, value):
+        ca.fill(cache[:, :, : end - 20], float("nan")).sync()
+    positions = ca.from_host(np.array([position], "i4")).sync()
+    expected = attention(q64[:, :, None], key64[:, :, end - 20 : end], value64[:, :, end - 20 : end])
+    check(values, k.attention_decode(q, key, value, positions, window=20), expected[:, :, 0])
+
+
 def test_attention_with_factors_as_tfloat32(device):
     q64, key64, value64 = np.random.default_rng(2).standard_normal((3, 1, 2, 70, 32))
     q, key, value = (ca.from_host(t.astype("f4")).sync() for t in (q64, key64, value64))

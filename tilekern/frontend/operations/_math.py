@@ -40,7 +40,7 @@ from ...ir import (
 )
 from .._operators import binary, compare, emit_binary, unary
 from .._pointers import broadcast_pointers
-from .._promotion import as_float, as_tile, broadcast_shape, broadcast_to, cast, promote
+from .._promotion import as_float, as_tile, broadcast_shape, broadcast_to, cast, exact, promote
 from .._values import Loose, describe, is_loose, is_number, is_pointer, pointee, tile_type
 from ._options import flush_option, rounding_option
 from ._registry import HANDLERS, implements
@@ -228,6 +228,7 @@ def bitwise_not(t: Translator, x: object) -> object:
 @implements(language.abs)
 def absolute(t: Translator, x: object) -> object:
     value = x if isinstance(x, Loose) else as_tile(t, x)
+    exact(t, value)
     dtype = tile_type(value).number
     if dtype.restricted:
         raise t.wrong_type(f"abs does not take {dtype.name}; convert first, as in x.astype(tk.float32)")
@@ -266,6 +267,8 @@ def _extremum(
 ) -> object:
     propagate = t.static_bool(propagate_nan, "propagate_nan")
     loose = is_loose(x) and is_loose(y)
+    if loose:
+        exact(t, x, y)
     lhs, rhs = promote(t, x, y, keep_loose=loose)
     dtype = tile_type(lhs).number
     if dtype.restricted:

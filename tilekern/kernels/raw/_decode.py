@@ -69,7 +69,7 @@ def attention_decode(
     tk.grid_dependency_control_launch_dependents()
     group, keys, size = tile
     s, head, batch = tk.bid(0), tk.bid(1), tk.bid(2)
-    there = tk.maximum(tk.minimum(tk.load(positions, batch, 1).item() + 1, k.shape[2]), 0)
+    there = tk.maximum(tk.minimum(tk.load(positions, batch, 1).item(), k.shape[2] - 1) + 1, 0)
     begin: Any = 0
     if window > 0:
         begin = tk.maximum(there - window, 0)
@@ -93,8 +93,9 @@ def attention_decode(
         fade = tk.exp2(largest - new)
         total = total * fade + tk.sum(part, axis=1, keepdims=True)
         value = tk.load(v, (batch, head, j, 0), (1, 1, keys, size)).reshape((keys, size))
-        # what lies behind the keys may be anything, and 0 times infinity is no number
-        value = tk.where((j * keys + tk.arange(keys, dtype=tk.int32))[:, None] < there, value, 0.0)
+        # what is not seen may be anything, and 0 times infinity is no number
+        row = (j * keys + tk.arange(keys, dtype=tk.int32))[:, None]
+        value = tk.where((row >= begin) & (row < there), value, 0.0)
         acc = tk.mma(part.astype(v.dtype), value, acc * fade)
         largest = new
     result = acc / tk.where(total == 0.0, 1.0, total)
