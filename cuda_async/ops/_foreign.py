@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import operator
 import sys
@@ -320,7 +321,10 @@ def foreign(
     """
     if not callable(fn):
         raise TypeError(f"foreign() takes a function of a stream, got {type(fn).__name__}")
+    if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+        raise TypeError(f"{fn.__qualname__} is an async function, and foreign() calls it while enqueueing")
+    reads, writes = tuple(reads), tuple(writes)  # an iterator would be used up by the first look
     for tensor in (*reads, *writes):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"foreign() reads and writes tensors, got {type(tensor).__name__}")
-    return Foreign(fn, tuple(reads), tuple(writes))
+    return Foreign(fn, reads, writes)

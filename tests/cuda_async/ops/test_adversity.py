@@ -810,3 +810,17 @@ def test_what_is_no_function_is_refused_when_it_is_given(method: str) -> None:
 def test_with_context_takes_a_function() -> None:
     with pytest.raises(TypeError, match=r"\.with_context\(\) takes a function, got str"):
         ca.with_context("f")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("several", [list, tuple, iter])
+def test_foreign_work_keeps_its_operands_however_they_are_given(host, several):
+    read, written = ca.zeros(2).sync(), ca.zeros(2).sync()
+    op = ca.foreign(lambda _: None, reads=several([read]), writes=several([written]))
+    assert op.sync() == (read, written)
+    with pytest.raises(TypeError, match="reads and writes tensors, got int"):
+        ca.foreign(lambda _: None, reads=several([read, 3]))
+
+
+def test_async_foreign_call_is_refused():
+    with pytest.raises(TypeError, match="async_callback is an async function"):
+        ca.foreign(async_callback)
