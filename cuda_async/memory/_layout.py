@@ -18,8 +18,8 @@ __all__ = [
     "check_reach",
     "contiguous_strides",
     "extent",
-    "filled",
     "index_view",
+    "inferred_shape",
     "is_contiguous",
     "permuted",
     "reshaped",
@@ -135,7 +135,7 @@ def check_reach(address: int, shape: Shape, strides: Shape, itemsize: int) -> No
         )
 
 
-def filled(shape: Shape, new: object) -> Shape:
+def inferred_shape(shape: Shape, new: object) -> Shape:
     """`new` as the shape of the same elements; one axis may be -1, and is what remains.
 
     Raises:
@@ -165,7 +165,7 @@ def reshaped(shape: Shape, strides: Shape, new: object) -> tuple[Shape, Shape]:
     Raises:
         ValueError: another number of elements, or no such view exists without a copy.
     """
-    target = filled(shape, new)
+    target = inferred_shape(shape, new)
     if is_contiguous(shape, strides):
         return target, contiguous_strides(target)
     # Walk both shapes in groups of equal element count; a group must be evenly strided.

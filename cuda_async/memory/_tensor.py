@@ -172,7 +172,7 @@ class Tensor:
         if not isinstance(new, tuple) and hasattr(new, "__iter__"):
             new = tuple(new)
         if self.is_contiguous:
-            target = _layout.filled(self.shape, new)
+            target = _layout.inferred_shape(self.shape, new)
             return self._view(0, target, _layout.contiguous_strides(target))
         target, strides = _layout.reshaped(self.shape, self.strides, new)
         return self._view(0, target, strides)

@@ -795,7 +795,7 @@ def test_async_execute_is_an_error():
 
 
 @pytest.mark.parametrize("method", ["then", "then_with_context", "map", "inspect"])
-def test_what_is_no_function_is_refused_when_it_is_given(method: str) -> None:
+def test_what_is_no_function_is_refused_when_it_is_given(method):
     op = ca.value(1)
     for given, hint in (
         (5, "got int"),
@@ -807,9 +807,9 @@ def test_what_is_no_function_is_refused_when_it_is_given(method: str) -> None:
     assert op.map(str).sync() == "1"  # and it is not consumed
 
 
-def test_with_context_takes_a_function() -> None:
+def test_with_context_takes_a_function():
     with pytest.raises(TypeError, match=r"\.with_context\(\) takes a function, got str"):
-        ca.with_context("f")  # type: ignore[arg-type]
+        ca.with_context("f")
 
 
 @pytest.mark.parametrize("several", [list, tuple, iter])

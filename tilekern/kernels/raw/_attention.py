@@ -97,7 +97,8 @@ def attention(
         if scale_first:
             scores = scores * unit
         if masked:
-            key = (j * keys + tk.arange(keys, dtype=tk.int32))[None, :]
+            place = j * keys + tk.arange(keys, dtype=tk.int32)
+            key = place[None, :]
             sees = key < there
             if causal:
                 sees = sees & (key <= query[:, None])
@@ -114,7 +115,7 @@ def attention(
         value = value.reshape((keys, size))
         if masked and lengths is not None:
             # what lies behind the keys may be anything, and 0 times infinity is no number
-            value = tk.where((j * keys + tk.arange(keys, dtype=tk.int32))[:, None] < there, value, 0.0)
+            value = tk.where(place[:, None] < there, value, 0.0)
         acc = multiply_add(weights.astype(v.dtype), value, acc * fade, precision)
         return acc, new, total
 

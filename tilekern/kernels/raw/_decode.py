@@ -86,7 +86,8 @@ def attention_decode(
     for j in range(first, last):
         right = tk.load(k, (batch, head, 0, j), (1, 1, size, keys), order=(0, 1, 3, 2)).reshape((size, keys))
         scores = tk.mma(left, right, tk.zeros((group, keys), tk.float32)) * (scale * LOG2_E)
-        key = (j * keys + tk.arange(keys, dtype=tk.int32))[None, :]
+        place = j * keys + tk.arange(keys, dtype=tk.int32)
+        key = place[None, :]
         scores = tk.where((key >= begin) & (key < there), scores, LOWEST)
         new = tk.maximum(largest, tk.max(scores, axis=1, keepdims=True))
         part = tk.exp2(scores - new)
@@ -94,7 +95,7 @@ def attention_decode(
         total = total * fade + tk.sum(part, axis=1, keepdims=True)
         value = tk.load(v, (batch, head, j, 0), (1, 1, keys, size)).reshape((keys, size))
         # what is not seen may be anything, and 0 times infinity is no number
-        row = (j * keys + tk.arange(keys, dtype=tk.int32))[:, None]
+        row = place[:, None]
         value = tk.where((row >= begin) & (row < there), value, 0.0)
         acc = tk.mma(part.astype(v.dtype), value, acc * fade)
         largest = new
