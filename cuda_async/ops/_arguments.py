@@ -54,14 +54,15 @@ _LARGEST_FLOAT = {2: math.nextafter(65520.0, 0.0), 4: 3.4028235677973362e38, 8: 
 _LARGEST_FINITE = {2: 65504.0, 4: 3.4028234663852886e38, 8: sys.float_info.max}
 
 
-def parse_signature(signature: Sequence[str]) -> tuple[str, ...]:
-    """Check the names of parameter types."""
+def parse_signature(signature: Sequence[str | None]) -> tuple[str | None, ...]:
+    """Check the names of parameter types; None is a parameter that has none, such as a structure."""
     if isinstance(signature, str):
         raise TypeError(f'a signature is a sequence such as ("ptr", "i32"), got the string {signature!r}')
     for position, name in enumerate(signature):
-        if name not in SIGNATURE_SIZES:
+        if name is not None and name not in SIGNATURE_SIZES:
             raise ValueError(
-                f"signature entry {position} is {name!r}; expected one of {', '.join(SIGNATURE_SIZES)}"
+                f"signature entry {position} is {name!r}; expected one of {', '.join(SIGNATURE_SIZES)}, "
+                "or None for a structure"
             )
     return tuple(signature)
 
@@ -129,7 +130,7 @@ class LaunchPlan:
 def make_plan(
     kernel: str,
     parameters: Sequence[ParameterInfo],
-    signature: tuple[str, ...] | None,
+    signature: tuple[str | None, ...] | None,
     types: tuple[type, ...],
 ) -> LaunchPlan:
     """Work out a plan.
@@ -235,8 +236,12 @@ def _check_scalar(cls: type, kind: ParameterKind, exact: str | None, refuse: Any
     `.u32` and the like do not tell: compilers declare floats so too. What has no number inside, such as a structure,
     is bytes of anything.
     """
+    if issubclass(cls, np.flexible) and not issubclass(cls, np.void):
+        raise refuse("pass bytes as np.void(bytes)")
     if issubclass(cls, ctypes._SimpleCData):
         code: str = cls._type_  # type: ignore[attr-defined]  # typeshed leaves it out
+        if code in ("O", "z", "Z"):
+            raise refuse("it is an address in this process, where no kernel can look")
         is_float = code in ("f", "d", "g")
     elif issubclass(cls, np.inexact):
         is_float = True
@@ -254,7 +259,7 @@ def _check_scalar(cls: type, kind: ParameterKind, exact: str | None, refuse: Any
 def _bytes_step(kernel: str, size: int, name: str, cls: type, refuse: Any) -> tuple[Step, str]:
     """A typed value: passed bit for bit; its own size must be the parameter's."""
     fixed = None
-    if issubclass(cls, np.generic) and cls is not np.void:
+    if issubclass(cls, np.generic) and not issubclass(cls, np.void):
         fixed = np.dtype(cls).itemsize
     elif not issubclass(cls, np.generic):
         fixed = ctypes.sizeof(cls)  # type: ignore[arg-type]  # a ctypes class by now

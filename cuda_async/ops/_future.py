@@ -16,6 +16,7 @@ from ..scheduling import (
     check_not_forked,
     checkpoint,
     forks,
+    note_kept_error,
     running_library,
     wait_for_callback,
     wait_for_submission,
@@ -125,6 +126,7 @@ class DeviceFuture(Generic[T]):
                 if self._move(Move.FAIL):
                     self._error = error
                     self._traceback = error.__traceback__
+                    note_kept_error(self)
             elif self._move(Move.SUBMIT):
                 self._submission = submission
                 self._sources = execution.sources

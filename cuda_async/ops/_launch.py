@@ -379,7 +379,7 @@ class BoundLaunch:
             _declare_arguments(arguments, args)
         self._loaded = loaded
         self._outputs: tuple[Any, ...] = given if outputs is None else outputs  # keeps the tensors alive
-        launches: dict[Stream, Callable[[], object]] = {}
+        launches: dict[object, Callable[[], object]] = {}  # by the key of their stream
 
         def bind_on(stream: Stream) -> Callable[[], object]:
             """Lock held: the launch of the packed arguments on `stream`, made once."""
@@ -392,7 +392,7 @@ class BoundLaunch:
             launch = loaded.driver.bind_launch(
                 loaded.handle, grid, block, shared_bytes, stream._handle, arguments
             )
-            launches[stream] = launch
+            launches[stream._launch_key] = launch
             return launch
 
         def refuse_device(other: Device) -> NoReturn:

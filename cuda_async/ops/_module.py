@@ -42,7 +42,7 @@ __all__ = ["Function", "LoadedFunction", "Module"]
 NO_USES: Sequence[Read | Mut] = ()
 MAX_CONFIGS = 1024
 """Launch configurations remembered per kernel."""
-CheckedConfig = tuple[LaunchConfig | None, dict["Stream", Callable[[], object]]]
+CheckedConfig = tuple[LaunchConfig | None, dict[object, Callable[[], object]]]
 
 ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
@@ -177,14 +177,14 @@ class Module:
             raise _refused("from_host_image() takes a HostImage", image)
         return cls._make(image.name, image)
 
-    def function(self, name: str, *, signature: Sequence[str] | None = None) -> Function:
+    def function(self, name: str, *, signature: Sequence[str | None] | None = None) -> Function:
         """A kernel by name.
 
         Args:
             name: as in the PTX (mangled, for C++ without `extern "C"`), or a name expression.
             signature: parameter types, in order, as the kernel's author meant them: `"ptr"`, `"i8"` to `"i64"`, `"u8"`
-                to `"u64"`, `"f16"`, `"f32"`, `"f64"`, `"bool"`. PTX does not tell signed from unsigned, and a cubin
-                tells sizes only; with a signature ints are checked against their exact range.
+                to `"u64"`, `"f16"`, `"f32"`, `"f64"`, `"bool"`, None for a structure. PTX does not tell signed from
+                unsigned, and a cubin tells sizes only; with a signature ints are checked against their exact range.
         Raises:
             TypeError: the name is no str. ValueError: no such parameter type.
             CompileError: (when it is loaded) no such kernel; the message lists those there are.
@@ -305,8 +305,8 @@ class LoadedFunction:
         block: the argument block; written and launched from under the device's lock.
         plans, launchers: how to pack arguments, and the written-out launches, by their Python types.
         launch: (args, ctx, config) -> outputs; the written-out launch that was used last.
-        checked: the (grid, block, shared bytes) that was launched last, and its launches per stream. One tuple, so
-            that no thread sees the one without the other; other threads may change it at any time.
+        checked: the (grid, block, shared bytes) that was launched last, and its launches by the key of their stream.
+            One tuple, so that no thread sees the one without the other; other threads may change it at any time.
         is_kernel: marks it among the things a submission retains.
     """
 
@@ -439,7 +439,7 @@ class LoadedFunction:
         if len(launches) >= MAX_STREAMS:
             launches.clear()
         launch = self.driver.bind_launch(self.handle, grid, block, shared_bytes, stream._handle, self.block)
-        launches[stream] = launch
+        launches[stream._launch_key] = launch
         return launch
 
 
@@ -456,7 +456,7 @@ class Function:
         raise TypeError("functions are made by Module.function()")
 
     @classmethod
-    def _make(cls, module: Module, name: str, signature: tuple[str, ...] | None) -> Function:
+    def _make(cls, module: Module, name: str, signature: tuple[str | None, ...] | None) -> Function:
         self = object.__new__(cls)
         self.module = module
         self.name = name
@@ -468,7 +468,7 @@ class Function:
     module: Module
     name: str
     _launch: LaunchFunction | None  # the written-out launch that was used last
-    _signature: tuple[str, ...] | None
+    _signature: tuple[str | None, ...] | None
     _loaded: dict[Device, LoadedFunction]
 
     def _launch_with(

@@ -64,6 +64,17 @@ class DeviceOp(Generic[T_co]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if cls.__module__.partition(".")[0] not in ("cuda_async", "tilekern"):
+            taken = sorted(_INTERNAL.intersection(vars(cls)))
+            if taken:
+                raise TypeError(
+                    f"{cls.__name__} defines {', '.join(taken)}, which DeviceOp uses itself; choose other names"
+                )
+            if not cls.__dictoffset__:
+                raise TypeError(
+                    f"{cls.__name__} has __slots__ alone, and so no place for what DeviceOp notes on an operation; "
+                    'leave them out, or add "__dict__" to them'
+                )
         for name in ("execute", "prepare", "needs_prepare"):
             written = vars(cls).get(name)
             if inspect.isgeneratorfunction(written):
@@ -71,9 +82,11 @@ class DeviceOp(Generic[T_co]):
                     f"{cls.__name__}.{name} has a yield in it, so a call would run nothing; return the output instead"
                 )
             if inspect.iscoroutinefunction(written) or inspect.isasyncgenfunction(written):
+                called = "on a worker thread" if name == "prepare" else "while enqueueing"
                 raise TypeError(
-                    f"{cls.__name__}.{name} is an async function; it is called while enqueueing, so it cannot be: "
-                    "slow host work goes to prepare(), which runs on a worker thread"
+                    f"{cls.__name__}.{name} is an async function, but it is called {called}, where nobody awaits it; "
+                    "make it a plain one: slow host work may block in prepare(), what needs the loop comes before the "
+                    "operation is built"
                 )
 
     # -- written by subclasses
@@ -110,8 +123,14 @@ class DeviceOp(Generic[T_co]):
                 f"this {type(self).__name__} was already run or made part of another operation; "
                 "build it anew, or make it reusable with .shared()"
             )
-        self._consumed = True
+        self._note_consumed()
         return self
+
+    def _note_consumed(self) -> None:
+        try:
+            self._consumed = True
+        except AttributeError:  # a frozen dataclass
+            object.__setattr__(self, "_consumed", True)
 
     def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
         raise AssertionError("not a composite operation")
@@ -202,7 +221,10 @@ class DeviceOp(Generic[T_co]):
             _combinators.check_function(f, "then")
         if self._consumed:
             self._take()
-        self._consumed = True
+        try:
+            self._consumed = True
+        except AttributeError:
+            self._note_consumed()
         op: _combinators.Then[U] = _combinators.Then()
         op._consumed = False  # the slot hides the class's
         op._source = self
@@ -367,6 +389,8 @@ class DeviceOp(Generic[T_co]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}{', consumed' if self._consumed else ''}>"
 
+
+_INTERNAL = frozenset(name for name in vars(DeviceOp) if name.startswith("_") and not name.endswith("__"))
 
 # The combinators derive from DeviceOp, and its methods make them: the module is imported last, and once, since an
 # import inside a method costs half a microsecond per call.

@@ -18,7 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ConsumedError, CudaAsyncError, ReentrancyError
-from ..scheduling import block_on, check_not_forked, forks, wait_for_callback
+from ..scheduling import block_on, check_not_forked, forks, note_kept_error, wait_for_callback
 from ._execution import DeviceWait, Execution, device_hint, holds_arrays, interrupted, run_nested
 from ._op import DeviceOp
 
@@ -141,7 +141,9 @@ class Gate:
             if not self.settled:
                 self.value = value
                 self.error = error
-                self.traceback = None if error is None else error.__traceback__
+                if error is not None:
+                    self.traceback = error.__traceback__
+                    note_kept_error(self)
                 self.submission = submission
                 self.sources = sources
                 self.settled = True

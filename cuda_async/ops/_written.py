@@ -87,7 +87,7 @@ def _write_launch(
     code.names["buffer"] = code.names["block"].buffer
     code.names["pack_into"] = plan.struct.pack_into
     pack = [f"pack_into(buffer, 0, {', '.join(code.value_list)})"] if count else []
-    start = "result = (checked[1].get(stream) or loaded.bind_on(stream, checked))()"
+    start = "result = (checked[1].get(stream._launch_key) or loaded.bind_on(stream, checked))()"
     declaring = []
     if getattr(names["driver"], "checker", None) is not None:
         code.names["declare"] = declare
@@ -144,7 +144,7 @@ def write_bound_launch(
             _enqueue_lines(
                 [
                     *_order_lines(read_names, write_names),
-                    "result = (launches.get(stream) or bind_on(stream))()",
+                    "result = (launches.get(stream._launch_key) or bind_on(stream))()",
                 ]
             )
         ),

@@ -20,6 +20,7 @@ from ._device import (
     use_policy,
 )
 from ._event import Event
+from ._kept_errors import note_kept_error
 from ._ordering import order_read, order_uses, order_write
 from ._policies import LeastLoaded, PriorityStreams, SchedulingPolicy, SingleStream, StreamPoolRoundRobin
 from ._reaper import drain
@@ -72,6 +73,7 @@ __all__ = [
     "foreign_calls",
     "forks",
     "may_wait_elsewhere",
+    "note_kept_error",
     "order_read",
     "order_uses",
     "order_write",

@@ -15,7 +15,7 @@ import os
 import threading
 from collections import deque
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from ..driver._switches import longest_poll_s, poison_freed
@@ -28,6 +28,7 @@ from ..errors import (
     SchedulingError,
 )
 from ..memory import Buffer, FreeNote, PinnedPool, Usage
+from ._kept_errors import collect_kept_errors
 from ._ordering import order_uses
 from ._sharing import (
     LEGACY_STREAM,
@@ -504,52 +505,57 @@ class Device:
         self._dropped_graphs.clear()
         return forgotten
 
-    def _allocate(self, size_bytes: int, stream: Stream) -> Buffer:
+    def _allocate(self, size_bytes: int, stream: Stream, *, is_retry: bool = False) -> Buffer:
         """Memory that exists from now on in `stream`'s order; the context is bound.
 
         Raises:
-            OutOfMemoryError: also after cached memory was given back; nothing was enqueued.
+            OutOfMemoryError: also after cached memory was given back, and what kept errors held; nothing was enqueued.
         """
         if stream._recorder is not None:
             return stream._recorder.allocate(size_bytes, stream)
         if size_bytes == 0:
             return Buffer(self, 0, 0, Usage(stream, 0))
         driver = self.driver
-        with self._lock:
-            if self._notes:
-                self._collect()
-            limit = self._limit
-            if limit is not None and self._used + size_bytes > limit and self._held_notes:
-                self._collect(everything=True)
-            if limit is not None and self._used + size_bytes > limit:
-                raise OutOfMemoryError(
-                    f"{self}: out of memory: asked for {size_bytes} bytes, {self._used} are used of a limit of "
-                    f"{limit}; drop tensors or raise device.memory_limit",
-                    size_bytes,
-                    self._used,
-                    limit,
-                )
-            try:
-                address = driver.memory_alloc_async(size_bytes, stream._handle)
-            except OutOfMemoryError:
-                self._collect(everything=True)
-                driver.pool_trim(0)
+        try:
+            with self._lock:
+                if self._notes:
+                    self._collect()
+                limit = self._limit
+                if limit is not None and self._used + size_bytes > limit and self._held_notes:
+                    self._collect(everything=True)
+                if limit is not None and self._used + size_bytes > limit:
+                    raise OutOfMemoryError(
+                        f"{self}: out of memory: asked for {size_bytes} bytes, {self._used} are used of a limit of "
+                        f"{limit}; drop tensors or raise device.memory_limit",
+                        size_bytes,
+                        self._used,
+                        limit,
+                    )
                 try:
                     address = driver.memory_alloc_async(size_bytes, stream._handle)
                 except OutOfMemoryError:
-                    driver.pool_trim(
-                        0
-                    )  # a CUDA pool keeps what it had got before it found that there is too little
+                    self._collect(everything=True)
+                    driver.pool_trim(0)
+                    try:
+                        address = driver.memory_alloc_async(size_bytes, stream._handle)
+                    except OutOfMemoryError:
+                        driver.pool_trim(
+                            0
+                        )  # a CUDA pool keeps what it had got before it found that there is too little
+                        raise
+                self._used += size_bytes
+                if self._used > self._used_high:
+                    self._used_high = self._used
+                stream._dirty = True
+                try:
+                    return Buffer(self, address, size_bytes, Usage(stream, stream._next), notes=self._notes)
+                except BaseException:  # an interrupt
+                    self._notes.append(FreeNote(address, size_bytes, Usage(stream, stream._next)))
                     raise
-            self._used += size_bytes
-            if self._used > self._used_high:
-                self._used_high = self._used
-            stream._dirty = True
-            try:
-                return Buffer(self, address, size_bytes, Usage(stream, stream._next), notes=self._notes)
-            except BaseException:  # an interrupt
-                self._notes.append(FreeNote(address, size_bytes, Usage(stream, stream._next)))
+        except OutOfMemoryError:
+            if is_retry or not collect_kept_errors():
                 raise
+        return self._allocate(size_bytes, stream, is_retry=True)
 
     def _would_map(self, size_bytes: int) -> bool:
         """Whether an allocation would make the pool map new memory; the context is bound."""
@@ -747,9 +753,8 @@ class Device:
         callbacks: list[Callable[[], None]] = []
         with self._lock:
             for stream in self._streams:
-                stream._closed = True
                 stream._fail_pending(was_closed, released, callbacks)  # of another thread, meanwhile
-                stream._condition.notify_all()
+                stream._close()
         for callback in callbacks:
             callback()
         if driver is not None:
@@ -757,6 +762,8 @@ class Device:
 
 
 # ---------------------------------------------------------------------------- which is current
+
+P = TypeVar("P", bound="SchedulingPolicy")
 
 _current: ContextVar[Device | None] = ContextVar("cuda_async_device", default=None)
 _current_policy: ContextVar[SchedulingPolicy | None] = ContextVar("cuda_async_policy", default=None)
@@ -810,18 +817,27 @@ def devices() -> list[Device]:
     return host + cuda if resolve_default_device().kind == "host" else cuda + host
 
 
-@contextlib.contextmanager
-def use_device(device: Device | str) -> Iterator[Device]:
-    """Make `device` current in this task or thread, inside `with`."""
+def use_device(device: Device | str) -> contextlib.AbstractContextManager[Device]:
+    """Make `device` current in this task or thread, inside `with`.
+
+    Its own policy chooses the streams there: a `use_policy` outside is set aside, one inside counts.
+    """
     chosen = Device(device) if isinstance(device, str) else device
     if not isinstance(chosen, Device):
         raise TypeError(f'a device is a Device or a name such as "cuda:0", got {device!r}')
-    before = _current.get()
+    return _use_device(chosen)
+
+
+@contextlib.contextmanager
+def _use_device(device: Device) -> Iterator[Device]:
+    before, policy = _current.get(), _current_policy.get()
     try:  # an interrupt may come as soon as it is set
-        _current.set(chosen)
-        yield chosen
+        _current.set(device)
+        _current_policy.set(None)
+        yield device
     finally:
         _current.set(before)
+        _current_policy.set(policy)
 
 
 def check_policy(policy: object) -> None:
@@ -833,10 +849,14 @@ def check_policy(policy: object) -> None:
         )
 
 
-@contextlib.contextmanager
-def use_policy(policy: SchedulingPolicy) -> Iterator[SchedulingPolicy]:
-    """Let `policy` choose streams in this task or thread, inside `with`."""
+def use_policy(policy: P) -> contextlib.AbstractContextManager[P]:
+    """Let `policy` choose streams in this task or thread, inside `with`, and so the device too."""
     check_policy(policy)
+    return _use_policy(policy)
+
+
+@contextlib.contextmanager
+def _use_policy(policy: P) -> Iterator[P]:
     before = _current_policy.get()
     try:
         _current_policy.set(policy)

@@ -72,7 +72,7 @@ class Event:
         return self._submission.stream.device.driver.event_elapsed_ms(since._handle, self._handle)
 
     def close(self) -> None:
-        """Give the event back; closing twice is fine. Streams that wait for it still do."""
+        """Give the event back; closing twice is fine. It can still be waited for and awaited, but has no time."""
         handle, self._handle = self._handle, None
         device = self._submission.stream.device
         if handle is not None and device.is_healthy:

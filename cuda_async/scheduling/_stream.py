@@ -45,6 +45,7 @@ class Stream:
         "_handed_out",
         "_handle",
         "_last",
+        "_launch_key",
         "_next",
         "_owner",
         "_pending",
@@ -60,7 +61,10 @@ class Stream:
     device: Device
     priority: int
     name: str
-    _handle: StreamHandle  # what operations of ours hand to the driver: on a recording stream, not `handle`
+    # What operations of ours hand to the driver (on a recording stream not `handle`), and what they find their bound
+    # launches by. A closed stream has neither, so that nothing reaches the driver with what was given back.
+    _handle: StreamHandle
+    _launch_key: object
     _recorder: Recorder | None  # takes what is enqueued, on a stream that only records
     _borrowed: bool
     _handed_out: bool  # others may enqueue here, and nobody tells
@@ -93,6 +97,7 @@ class Stream:
         self = object.__new__(cls)
         self.device = device
         self._handle = handle
+        self._launch_key = object()
         self._recorder = None
         self.priority = priority
         self.name = name
@@ -113,6 +118,14 @@ class Stream:
     def __repr__(self) -> str:
         state = ", closed" if self._closed else ""
         return f"Stream({self.name!r} on {self.device}, priority {self.priority}{state})"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Asked for what is not there: an operation was at work when its stream was closed."""
+            if name in ("_handle", "_launch_key") and self._closed:
+                self._check_open()
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Stream cannot be copied or pickled; make another one with device.create_stream()")
@@ -189,59 +202,76 @@ class Stream:
             self._wait_for(source, event._submission.number)
 
     async def aclose(self) -> None:
-        """Wait for the stream's work and give it back. Closing twice is fine; so is closing on a lost device."""
+        """Wait for the stream's work and give it back. Closing twice is fine; so is closing on a lost device.
+
+        An operation that goes on to enqueue here afterwards fails with `ClosedError`.
+        """
         from ._waiting import wait_for_submission
 
-        if self._closed or not self.device.is_healthy:
-            self._end()
-            return
-        submission = self._submit(theirs=self._may_hold_work_of_others())
-        if submission is not None:
-            try:
-                await wait_for_submission(submission)
-            except Exception:  # a failure of the work; after a cancel the stream stays open
-                self.close()
-                raise
-        self.close()
+        while True:
+            submission = self._submit_rest()
+            if submission is not None:
+                try:
+                    await wait_for_submission(submission)
+                except Exception:  # a failure of the work; after a cancel the stream stays open
+                    self.close()
+                    raise
+            if self._end(submission):
+                return
 
     def close(self) -> None:
-        """Block until the stream is empty and give it back. Closing twice is fine; so is closing on a lost device."""
+        """Block until the stream is empty and give it back. Closing twice is fine; so is closing on a lost device.
+
+        An operation that goes on to enqueue here afterwards fails with `ClosedError`.
+        """
+        while True:
+            submission = self._submit_rest()
+            if submission is not None:
+                submission.block()  # interrupted here, the stream stays open: it still has work
+            if self._end(submission):
+                break
+        if submission is not None:
+            submission.raise_unreported()
+
+    def _submit_rest(self) -> Submission | None:
+        """What closing has to wait for: work of others too, but not on a borrowed stream, which goes on without us."""
         if self._closed or not self.device.is_healthy:
-            self._end()
-            return
-        submission = self._submit(theirs=self._may_hold_work_of_others())
-        if submission is None:
-            self._end()
-            return
-        submission.block()  # interrupted here, the stream stays open: it still has work
-        self._end()
-        submission.raise_unreported()
+            return None
+        is_theirs = False
+        if self._handed_out and not self._borrowed:
+            try:
+                is_theirs = not self.is_done
+            except CudaAsyncError:  # which comes out once the stream is closed
+                is_theirs = True
+        return self._submit(theirs=is_theirs)
 
-    def _may_hold_work_of_others(self) -> bool:
-        """Whether closing has to wait for more than ours: not on a borrowed stream, which goes on without us."""
-        if self._borrowed or not self._handed_out:
-            return False
-        try:
-            return not self.is_done
-        except CudaAsyncError:  # which comes out once the stream is closed
-            return True
-
-    def _end(self) -> None:
-        """The stream is idle, or its device lost: give it back, once."""
+    def _end(self, last: Submission | None) -> bool:
+        """Give the stream back, once, if its device is lost or all its work done; `last` was waited for."""
         device = self.device
         with device._lock:
             if self._closed:
-                return
-            self._closed = True
-            self._condition.notify_all()
+                return True
+            is_quiet = self._last in (None, last) and not self._dirty  # nobody enqueued meanwhile
+            if not is_quiet and device.is_healthy and (last is None or last.error is None):
+                return False
+            handle = self._close()
             owner, self._owner = self._owner, None
             if self in device._streams:
                 device._streams.remove(self)
             for other in device._streams:
                 other._waited.pop(self, None)
         if device.is_healthy:
-            device.driver.stream_destroy(self._handle)  # only ends the loan of a borrowed one
+            device.driver.stream_destroy(handle)  # only ends the loan of a borrowed one
         del owner
+        return True
+
+    def _close(self) -> StreamHandle:
+        """Lock held. From now on nothing is enqueued here; the handle, which is the caller's to give back."""
+        handle = self._handle
+        self._closed = True
+        del self._handle, self._launch_key
+        self._condition.notify_all()
+        return handle
 
     async def __aenter__(self) -> Stream:
         return self
@@ -262,9 +292,9 @@ class Stream:
     # -- submissions (the device's lock is held in the ones that say so)
 
     def _check_open(self) -> None:
+        self.device._check_usable()
         if self._closed:
             raise ClosedError(f"{self!r} is closed; create another with device.create_stream()")
-        self.device._check_usable()
 
     def _submit(self, *, theirs: bool = False) -> Submission | None:
         """Close what is open; None when nothing was ever enqueued or all is done.

@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceLostError
+from ._kept_errors import note_kept_error
 from ._watchdog import waiting
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Submission:
     """
 
     __slots__ = (
+        "__weakref__",
         "callbacks",
         "done",
         "error",
@@ -150,6 +152,7 @@ class Submission:
     def note_reported(self) -> None:
         """Somebody has the error now. It keeps the frames alive that it comes through, so nobody else shall keep it."""
         self.reported = True
+        note_kept_error(self)
         stream = self.stream
         with stream.device._lock:
             if stream._last is self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 from ..driver.host import HostDriver
@@ -38,6 +39,7 @@ def check_reports(leaks_of: Device | None = None) -> list[CheckReport]:
     if leaks_of is not None:
         driver = leaks_of.driver
         assert isinstance(driver, HostDriver)
+        gc.collect()  # errors that were caught may hold memory in cycles
         leaks_of.synchronize()
         leaks_of.collect(everything=True)
         driver.leaks()

@@ -333,6 +333,51 @@ async def test_cubin_knows_sizes_only(device, kernels_can_be_compiled):
     assert (await out.to_host()).tolist() == [2**32 - 1, -(2**31)]
 
 
+class Record(ctypes.Structure):
+    _fields_ = (("a", ctypes.c_int32), ("b", ctypes.c_double))
+
+
+RECORD = np.dtype([("a", "i4"), ("b", "f8")], align=True)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Record(-7, 2.5), np.array((-7, 2.5), RECORD)[()], np.rec.array([(-7, 2.5)], dtype=RECORD)[0]],
+    ids=["ctypes", "void", "record"],
+)
+async def test_structures_beside_a_signature(device, kernels_can_be_compiled, value):
+    """Case C21: None in a signature is a parameter that has no name among the types."""
+    source = """
+    struct Record { int a; double b; };
+    extern "C" __global__ void put(double* out, Record r, unsigned c) { out[0] = r.a; out[1] = r.b; out[2] = c; }
+    """
+    put = ca.Module.from_cuda_source(source).function("put", signature=("ptr", None, "u32"))
+    out = await ca.zeros(3, "float64")
+    await put.launch(1, 1, ca.mut(out), value, 2**32 - 1)
+    assert (await out.to_host()).tolist() == [-7.0, 2.5, 2.0**32 - 1]
+    with pytest.raises(OverflowError, match="put: argument 2"):
+        await put.launch(1, 1, ca.mut(out), value, -1)
+    with pytest.raises(TypeError, match=r"put: argument 1 .* was given 3 bytes, the parameter has 16"):
+        await put.launch(1, 1, ca.mut(out), np.void(b"123"), 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (np.bytes_(b"12345678"), r"pass bytes as np\.void\(bytes\)"),
+        (np.str_("12"), r"pass bytes as np\.void\(bytes\)"),
+        (ctypes.c_char_p(b"12345678"), "it is an address in this process, where no kernel can look"),
+        (ctypes.py_object(3), "it is an address in this process, where no kernel can look"),
+    ],
+    ids=["bytes", "str", "char pointer", "object"],
+)
+async def test_values_that_no_kernel_can_use(device, value, hint):
+    out = await ca.zeros(1, "int64")
+    with pytest.raises(TypeError, match=rf"store: argument 1 .* was given a {type(value).__name__}; {hint}"):
+        await store_kernel("b64").launch(1, 1, ca.mut(out), value)
+    assert (await out.to_host()).tolist() == [0]
+
+
 # ---------------------------------------------------------- Case C23: wrong number of arguments
 
 FOUR = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import weakref
 
 import pytest
 
@@ -123,3 +124,44 @@ async def test_more_than_the_device_has(device, memory_is_back, times):
     await ca.drain()
     assert device.memory_stats().reserved_bytes < total // 4  # nothing of what did not suffice was kept
     assert (await ca.ones(4).to_host()).tolist() == [1] * 4
+
+
+def fails_with(how, tensors):
+    """An operation that takes 32 MiB, hands them to a callback, and fails there."""
+
+    def fail(tensor):
+        tensors.append(weakref.ref(tensor))
+        raise ValueError("as planned")
+
+    op = mebibytes(32).map(fail)
+    return {
+        "start": lambda: op.start().sync(),
+        "shared": lambda: op.shared().sync(),
+        "component": lambda: op.unzip(2)[0].sync(),
+        "await": lambda: op.sync(),
+    }[how]
+
+
+@pytest.mark.parametrize("how", ["start", "shared", "component", "await"])
+async def test_what_a_kept_error_holds_makes_room(limited, how):
+    """The frames of an error that a future keeps hold tensors in a cycle, which nothing but the collector frees."""
+    tensors = []
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="as planned") as info:
+            fails_with(how, tensors)()
+        del info
+        taken = await mebibytes(60)
+        assert taken.nbytes == 60 * MIB
+        assert tensors[0]() is None
+    finally:
+        gc.enable()
+
+
+async def test_an_error_that_somebody_has_keeps_its_tensors(limited):
+    with pytest.raises(ValueError, match="as planned") as info:
+        fails_with("start", [])()
+    with pytest.raises(ca.OutOfMemoryError):
+        await mebibytes(60)
+    del info
+    assert (await mebibytes(60)).nbytes == 60 * MIB

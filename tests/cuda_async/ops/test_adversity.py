@@ -787,7 +787,7 @@ def test_async_execute_is_an_error():
             async def execute(self, ctx):
                 return 1
 
-    with pytest.raises(TypeError, match=r"prepare\(\), which runs on a worker thread"):
+    with pytest.raises(TypeError, match=r"AlsoWrong\.prepare .* is called on a worker thread"):
 
         class AlsoWrong(ca.DeviceOp):
             async def prepare(self, ctx):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from pathlib import Path
 
@@ -258,3 +259,43 @@ def test_launches_with_another_grid_from_another_thread(device, monkeypatch):
     assert len(waits) >= 3
     for out in (memory[N:], elsewhere):
         assert out.to_host().sync().tolist() == [2.0 * i + 1.0 for i in range(N)]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_dataclasses(device, frozen):
+    @dataclasses.dataclass(frozen=frozen)
+    class Filled(ca.DeviceOp[ca.Tensor]):
+        value: float
+
+        def execute(self, ctx):
+            out = ctx.empty(4, ca.float32)
+            ctx.driver.fill_async(ctx.write(out), np.float32(self.value).tobytes(), 4, ctx.stream.handle)
+            return out
+
+    assert Filled(2.0).to_host().sync().tolist() == [2.0] * 4
+    op = Filled(3.0)
+    assert op.then(lambda x: x.to_host()).sync().tolist() == [3.0] * 4
+    for again in (lambda: op.then(lambda x: ca.copy(x)), op.shared, op.sync):
+        with pytest.raises(ca.ConsumedError, match="this Filled was already run"):
+            again()
+
+
+def test_classes_that_leave_no_place_for_notes_are_refused():
+    with pytest.raises(TypeError, match=r"Slim has __slots__ alone.*leave them out, or add \"__dict__\""):
+        type("Slim", (ca.DeviceOp,), {"__slots__": ("x",), "execute": lambda self, ctx: self.x})
+    with pytest.raises(TypeError, match="Slim has __slots__ alone"):
+
+        @dataclasses.dataclass(slots=True)
+        class Slim(ca.DeviceOp[int]):
+            x: int
+
+    wide = type("Wide", (ca.DeviceOp,), {"__slots__": ("__dict__", "x"), "execute": lambda self, ctx: 3})
+    assert wide().sync() == 3
+
+
+@pytest.mark.parametrize("name", ["_consumed", "_take", "_device_hint", "_check_output"])
+def test_names_of_the_base_class_are_refused(name):
+    with pytest.raises(
+        TypeError, match=f"Mine defines {name}, which DeviceOp uses itself; choose other names"
+    ):
+        type("Mine", (ca.DeviceOp,), {name: None})

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 import cuda_async as ca
+from cuda_async.testing import checked_device
 
 
 def streams_of(policy, count):
@@ -113,3 +114,28 @@ def test_pool_is_made_once_by_many_threads(device):
     for thread in threads:
         thread.join()
     assert len(set(found)) == 4
+
+
+def test_the_inner_of_use_policy_and_use_device_counts(device):
+    """A pool of one device outside does not win over a device that is named inside."""
+    other = checked_device()
+    policy = ca.SingleStream(other.create_stream())
+
+    def where():
+        return ca.with_context(lambda ctx: ca.value(ctx.stream)).sync()
+
+    with ca.use_policy(policy):
+        assert where() is policy.next_stream()
+        with ca.use_device(device):
+            assert where().device is device is ca.current_device()
+            with ca.use_policy(policy):
+                assert where() is policy.next_stream()
+            assert where().device is device
+        assert where() is policy.next_stream()
+    assert where().device is device
+
+
+@pytest.mark.parametrize("use", [ca.use_device, ca.use_policy])
+def test_what_is_no_device_or_policy_is_refused_at_once(use):
+    with pytest.raises(TypeError, match="got 3"):
+        use(3)
