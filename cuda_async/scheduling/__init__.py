@@ -1,23 +1,25 @@
 """Devices and streams, which stream is next, who waits for what, and how the host learns it is done.
 
 `_submission` and `_stream` number the work, `_ordering` puts waits between streams, `_sharing` does so with other
-libraries, `_waiting` suspends tasks,
-`_device` holds the lock, the memory counts and what is current, `_reaper` waits for everything.
+libraries, `_waiting` suspends tasks, `_device` holds the lock and the memory counts, `_current` says which device and
+policy are current, `_reaper` waits for everything.
 """
 
+from ._current import (
+    check_policy,
+    current_device,
+    current_policy,
+    default_device_if_known,
+    use_device,
+    use_policy,
+)
 from ._device import (
     Device,
     all_open_devices,
     call_behind_opening,
-    check_policy,
     checked_open,
-    current_device,
-    current_policy,
-    default_device_if_known,
     devices,
     resolve_default_device,
-    use_device,
-    use_policy,
 )
 from ._event import Event
 from ._kept_errors import note_kept_error

@@ -14,8 +14,7 @@ import operator
 import os
 import threading
 from collections import deque
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ..driver._switches import longest_poll_s, poison_freed
@@ -44,7 +43,7 @@ from ._submission import CAPTURE_UNSUPPORTED
 from ._watchdog import start_from_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import TracebackType
 
     from ..driver import DeviceLimits, DeviceProperties, Driver, EventHandle
@@ -57,15 +56,9 @@ __all__ = [
     "Device",
     "all_open_devices",
     "call_behind_opening",
-    "check_policy",
     "checked_open",
-    "current_device",
-    "current_policy",
-    "default_device_if_known",
     "devices",
     "resolve_default_device",
-    "use_device",
-    "use_policy",
 ]
 
 _behind_opening: list[Callable[[], object]] = []
@@ -761,18 +754,9 @@ class Device:
             driver.close()
 
 
-# ---------------------------------------------------------------------------- which is current
+# ------------------------------------------------------------------------- which there are
 
-P = TypeVar("P", bound="SchedulingPolicy")
-
-_current: ContextVar[Device | None] = ContextVar("cuda_async_device", default=None)
-_current_policy: ContextVar[SchedulingPolicy | None] = ContextVar("cuda_async_policy", default=None)
 _default: Device | None = None
-
-
-def default_device_if_known() -> Device | None:
-    """The current device, unless finding the default one would be slow."""
-    return _current.get() or _default
 
 
 def resolve_default_device() -> Device:
@@ -797,16 +781,6 @@ def resolve_default_device() -> Device:
     return found
 
 
-def current_device() -> Device:
-    """The device that operations run on: of `use_device`, else the default one."""
-    return _current.get() or resolve_default_device()
-
-
-def current_policy(device: Device) -> SchedulingPolicy:
-    """The policy that chooses streams: of `use_policy`, else the device's."""
-    return _current_policy.get() or device.policy
-
-
 def devices() -> list[Device]:
     """Every device of this process, the default kind first. Asks the CUDA driver, so slow the first time."""
     from ..driver.cuda import cuda_device_count
@@ -815,54 +789,6 @@ def devices() -> list[Device]:
     cuda = [Device(f"cuda:{n}") for n in range(cuda_device_count())]
     host = [Device(f"host:{n}") for n in range(host_device_count())]
     return host + cuda if resolve_default_device().kind == "host" else cuda + host
-
-
-def use_device(device: Device | str) -> contextlib.AbstractContextManager[Device]:
-    """Make `device` current in this task or thread, inside `with`.
-
-    Its own policy chooses the streams there: a `use_policy` outside is set aside, one inside counts.
-    """
-    chosen = Device(device) if isinstance(device, str) else device
-    if not isinstance(chosen, Device):
-        raise TypeError(f'a device is a Device or a name such as "cuda:0", got {device!r}')
-    return _use_device(chosen)
-
-
-@contextlib.contextmanager
-def _use_device(device: Device) -> Iterator[Device]:
-    before, policy = _current.get(), _current_policy.get()
-    try:  # an interrupt may come as soon as it is set
-        _current.set(device)
-        _current_policy.set(None)
-        yield device
-    finally:
-        _current.set(before)
-        _current_policy.set(policy)
-
-
-def check_policy(policy: object) -> None:
-    """Raises `TypeError` for what cannot choose streams."""
-    if isinstance(policy, type) or not callable(getattr(policy, "next_stream", None)):
-        raise TypeError(
-            f"a scheduling policy is an object with a method next_stream(), got {policy!r}; "
-            "SingleStream(stream) is one for a stream"
-        )
-
-
-def use_policy(policy: P) -> contextlib.AbstractContextManager[P]:
-    """Let `policy` choose streams in this task or thread, inside `with`, and so the device too."""
-    check_policy(policy)
-    return _use_policy(policy)
-
-
-@contextlib.contextmanager
-def _use_policy(policy: P) -> Iterator[P]:
-    before = _current_policy.get()
-    try:
-        _current_policy.set(policy)
-        yield policy
-    finally:
-        _current_policy.set(before)
 
 
 # ------------------------------------------------------------------------------- fork and exit

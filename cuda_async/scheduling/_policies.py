@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import SchedulingError
-from ._device import current_device, default_device_if_known
+from ._current import current_device, default_device_if_known
 
 if TYPE_CHECKING:
     from ._device import Device

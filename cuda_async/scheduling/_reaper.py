@@ -12,7 +12,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceLostError
-from ._device import Device, all_open_devices, default_device_if_known
+from ._current import default_device_if_known
+from ._device import Device, all_open_devices
 from ._waiting import wait_for_callback, wait_for_submission
 from ._workers import abandoned_work, left_behind
 
