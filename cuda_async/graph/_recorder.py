@@ -227,6 +227,9 @@ class _Pause:
     async def wait(self) -> None:
         await checkpoint()
 
+    def describe(self) -> str:
+        return "the recording of a graph"
+
     def raise_error(self) -> None:
         """Called when the recording goes on."""
         self._recorder.went_on_s = time.perf_counter()

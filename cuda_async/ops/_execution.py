@@ -134,6 +134,10 @@ class Block(Protocol):
         """Raise what went wrong meanwhile."""
         ...
 
+    def describe(self) -> str:
+        """What it is, in words."""
+        ...
+
 
 class _WorkerBlock:
     """Slow host work, done by a worker thread for asynchronous drivers."""
@@ -153,10 +157,10 @@ class _WorkerBlock:
             self._run()
 
     def run_blocking(self) -> None:
-        with waiting_elsewhere(False), waiting(None, self._describe):
+        with waiting_elsewhere(False), waiting(None, self.describe):
             self._run()
 
-    def _describe(self) -> str:
+    def describe(self) -> str:
         prepares = getattr(getattr(self.work, "func", None), "__self__", None)
         return f"the preparation of {type(prepares).__name__}" if prepares else "the first use of a device"
 
@@ -170,7 +174,7 @@ class _WorkerBlock:
         self.work = _nothing  # it is done once, and holds memory
 
     async def wait(self) -> None:
-        await wait_for_callback(self.begin, self._describe)
+        await wait_for_callback(self.begin, self.describe)
 
     def raise_error(self) -> None:
         if self.error is not None:
@@ -204,6 +208,9 @@ class DeviceWait:
     def raise_error(self) -> None:
         for submission in self.submissions:
             submission.raise_error()
+
+    def describe(self) -> str:
+        return f"host data of {self.submission.stream!r}"
 
 
 def _nothing() -> None:

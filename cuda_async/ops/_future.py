@@ -5,6 +5,7 @@ Lifecycle, as a table: what may happen in which state, and what follows.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from enum import Enum
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["DeviceFuture"]
 
 T = TypeVar("T")
+
+_logger = logging.getLogger("cuda_async")
 
 
 class State(Enum):
@@ -85,6 +88,7 @@ class DeviceFuture(Generic[T]):
     _error: BaseException | None
     _traceback: TracebackType | None  # of the error, as it was; each raise starts from it, or it would grow
     _callbacks: list[Callable[[], None]]
+    _unasked: bool  # there is an error that the device does not know of, and nobody has had it
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("device futures are made by DeviceOp.start()")
@@ -103,6 +107,7 @@ class DeviceFuture(Generic[T]):
         self._error = None
         self._traceback = None
         self._callbacks = []
+        self._unasked = False
         began = time.perf_counter()
         run_detached(execution, lambda submission, error: self._enqueued(execution, submission, error))
         current_turn().spend(time.perf_counter() - began)
@@ -127,6 +132,7 @@ class DeviceFuture(Generic[T]):
                     self._error = error
                     self._traceback = error.__traceback__
                     note_kept_error(self)
+                    self._unasked = not isinstance(error, OperationCancelledError)
             elif self._move(Move.SUBMIT):
                 self._submission = submission
                 self._sources = execution.sources
@@ -202,6 +208,7 @@ class DeviceFuture(Generic[T]):
         if self._state is State.CANCELLED:
             raise OperationCancelledError("this operation was cancelled before everything was enqueued")
         if self._error is not None:
+            self._unasked = False
             if self._failed is not None:
                 self._failed.note_reported()
             raise self._error.with_traceback(self._traceback)
@@ -258,6 +265,12 @@ class DeviceFuture(Generic[T]):
                     raise
             self._settle()
         return self._outcome()
+
+    def __del__(self) -> None:
+        if getattr(self, "_unasked", False):
+            _logger.error(
+                "an operation that was started failed, and nobody asked its future", exc_info=self._error
+            )
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a DeviceFuture cannot be copied or pickled; it may be awaited as often as wanted")

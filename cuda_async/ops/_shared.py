@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ..scheduling import Device, Submission
+    from ._execution import Block
 
 __all__ = ["SharedOp", "shared", "unzip"]
 
@@ -42,7 +43,7 @@ class Gate:
         submission: closes what the source enqueued, or None where it enqueued nothing.
         sources: submissions of other gates that the value comes from.
         waits_for: the gate that the source is blocked on.
-        forks: `forks()` when the source was started.
+        forks: `forks()` when the source was started. running: the run, until it has settled.
     """
 
     def __init__(self, source: DeviceOp[Any] | None) -> None:
@@ -56,6 +57,7 @@ class Gate:
         self.sources: list[Submission] = []
         self.waits_for: Gate | None = None
         self.forks = 0
+        self.running: Execution | None = None
         self._waiting: deque[Callable[[], None]] = deque()
 
     def enter(self, execution: Execution, frame: Any) -> bool:
@@ -92,6 +94,7 @@ class Gate:
             self._set(None, [], None, error)
             return
         inner.owner = self
+        self.running = inner
         if not execution.frames and not execution.enqueued:
             inner.chosen_by = execution.chosen_by
         run_nested(inner, functools.partial(self._settle, inner))
@@ -146,6 +149,7 @@ class Gate:
                     note_kept_error(self)
                 self.submission = submission
                 self.sources = sources
+                self.running = None
                 self.settled = True
         while self._waiting:
             with self.lock:
@@ -207,12 +211,8 @@ def _nothing() -> None:
     pass
 
 
-def _another_run() -> str:
-    return "a shared operation that another consumer is running"
-
-
 class GateWait:
-    """Another consumer's run of the source is not through yet."""
+    """The run of the source, which may be another consumer's, is not through yet."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -223,13 +223,26 @@ class GateWait:
     def run_blocking(self) -> None:
         ready = threading.Event()
         self._gate.begin(ready.set)
-        block_on(ready, _another_run)
+        block_on(ready, self.describe)
 
     async def wait(self) -> None:
-        await wait_for_callback(self._gate.begin, _another_run)
+        await wait_for_callback(self._gate.begin, self.describe)
 
     def raise_error(self) -> None:
         """The gate's error comes out where its value would have."""
+
+    def describe(self) -> str:
+        """What the run stands at, through shared operations that wait for one another."""
+        gate: Gate | None = self._gate
+        seen: set[Gate] = set()
+        block: Block | None = None
+        while gate is not None and gate not in seen:
+            seen.add(gate)
+            running = gate.running
+            block = None if running is None else running.block
+            gate = block._gate if isinstance(block, GateWait) else None
+        at = "" if block is None or isinstance(block, GateWait) else f", which stands at {block.describe()}"
+        return f"the run of a shared operation{at}"
 
 
 class SharedOp(DeviceOp[T]):

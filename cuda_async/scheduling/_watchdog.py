@@ -167,7 +167,8 @@ def set_watchdog(after_s: float | None, report: Callable[[PendingWait], object] 
         ValueError: `after_s` is no such number.
     """
     global _current
-    if after_s is not None and not (isinstance(after_s, (int, float)) and 0 < after_s < math.inf):
+    is_number = isinstance(after_s, (int, float)) and not isinstance(after_s, bool)
+    if after_s is not None and not (is_number and 0 < after_s < math.inf):
         raise ValueError(f"a watchdog reports after a number of seconds greater than 0, got {after_s!r}")
     with _lock:
         before = _current

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
 
 import anyio
@@ -143,3 +145,50 @@ def test_cancelled_while_a_worker_thread_enqueues(device, many):
     assert len(steps) == 2
     assert threading.get_ident() not in steps
     assert box[0].state == "cancelled"
+
+
+def fails():
+    raise ValueError("nobody asks")
+
+
+@pytest.mark.parametrize(
+    ("asks", "is_told"), [(None, True), (lambda f: f.state, True), (lambda f: f.sync(), False)]
+)
+def test_a_failure_that_nobody_asks_for_is_logged(device, caplog, asks, is_told):
+    future = ca.value(1).map(lambda _: fails()).start()
+    if asks is not None:
+        with contextlib.suppress(ValueError):
+            asks(future)
+    del future
+    gc.collect()
+    found = [record for record in caplog.records if record.name == "cuda_async"]
+    assert len(found) == is_told
+    for record in found:
+        assert record.levelname == "ERROR"
+        assert isinstance(record.exc_info[1], ValueError)
+        assert "nobody asked its future" in record.getMessage()
+
+
+def test_what_ends_well_or_is_cancelled_is_not_logged(device, caplog):
+    ca.zeros(4).start().sync()
+    ca.zeros(4).start()
+    release = threading.Event()
+
+    class Slow(ca.DeviceOp):
+        def prepare(self, ctx):
+            release.wait(10)
+
+        def execute(self, ctx):
+            return 1
+
+    assert Slow().start().cancel()
+    release.set()
+    with pytest.raises(KeyboardInterrupt):
+        ca.value(1).map(lambda _: interrupt_now()).start()
+    ca.drain().sync()
+    gc.collect()
+    assert not caplog.records
+
+
+def interrupt_now():
+    raise KeyboardInterrupt

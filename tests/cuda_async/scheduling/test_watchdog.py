@@ -95,6 +95,35 @@ def test_preparation_is_named(host, reports):
     assert waits[0].stream is None
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_preparation_of_a_shared_operation_is_named(host, reports, depth):
+    """Also through shared operations that wait for one another, and for the consumer that started it."""
+    _, first = reports
+    release = threading.Event()
+
+    class Slow(ca.DeviceOp):
+        def prepare(self, ctx):
+            assert release.wait(10)
+
+        def execute(self, ctx):
+            return 1
+
+    shared = Slow().shared()
+    if depth == 2:
+        shared = ca.value(1).then(lambda _, inner=shared: inner).shared()
+    threads = [threading.Thread(target=shared.sync) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    assert first.wait(10)
+    waits = ca.pending_waits()
+    release.set()
+    for thread in threads:
+        thread.join(10)
+    described = "the run of a shared operation, which stands at the preparation of Slow"
+    assert described in {wait.what for wait in waits}
+    assert ca.pending_waits() == []
+
+
 def test_off_unless_asked_for(stepped):
     future = ca.zeros(4).start()
     thread = threading.Thread(target=future.sync)
@@ -104,7 +133,7 @@ def test_off_unless_asked_for(stepped):
     thread.join(10)
 
 
-@pytest.mark.parametrize("after", [0, -1, float("nan"), float("inf"), "5"])
+@pytest.mark.parametrize("after", [0, -1, float("nan"), float("inf"), "5", True])
 def test_times_that_make_no_sense(after):
     with pytest.raises(ValueError, match="greater than 0"):
         ca.set_watchdog(after)
