@@ -224,7 +224,7 @@ def _product_plan(
             *(c for c in _SHORT_AXES if c.plan.form in forms and k * c.plan.columns <= _KEPT_ELEMENTS),
         ]
         plan = min(choices, key=lambda choice: _estimate(choice, enough, m, n, k, count)).plan
-        if plan.form in ("blocks", "pair") and tiles(plan) > enough:
+        if plan.form == "pair" or (plan.form == "blocks" and tiles(plan) > enough):
             plan = plan._replace(occupancy=min(3, -(-tiles(plan) // enough)))
     else:
         plans = _TFLOAT32 if is_float32 else _SMALL_SHARED_MEMORY

@@ -171,8 +171,8 @@ def matmul_pair(
     for k in range(tk.num_tiles(a, 1, (rows, block_k))):
         left = tk.load(a, (i, k), (rows, block_k), latency=latency)
         right = tk.load(b, (k, j), (block_k, columns), latency=latency)
-        acc = multiply_add(left, right, acc, precision)
         right_of_d = tk.load(e, (k, j), (block_k, columns_of_d), latency=latency)
+        acc = multiply_add(left, right, acc, precision)
         acc_of_d = multiply_add(left, right_of_d, acc_of_d, precision)
     c.store(finished(acc, i, j, bias, residual, activation).astype(c.dtype))
     d.store(finished(acc_of_d, i, j, bias_of_d, residual_of_d, activation).astype(d.dtype))
