@@ -162,8 +162,10 @@ class CudaGraph(Generic[T]):
         names = ", ".join(dict.fromkeys(n.name for n in all_nodes(self._nodes) if isinstance(n, KernelNode)))
         name = f"graph of {count} node{'' if count == 1 else 's'}{f' ({names})' if names else ''}"
         self._outdated = False
-        stream = self._stream if not self._stream._closed else self._device._exchange_stream()
-        handle = self._device.driver.graph_create(self._nodes, stream._handle)
+        with self._stream._in_use() as stream:
+            if stream is None:
+                stream = self._device._exchange_stream()._handle
+            handle = self._device.driver.graph_create(self._nodes, stream)
         self._executable = _Executable(self._device, handle, self._contents, name)
 
     # -- facts

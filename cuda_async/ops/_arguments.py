@@ -56,15 +56,16 @@ _LARGEST_FINITE = {2: 65504.0, 4: 3.4028234663852886e38, 8: sys.float_info.max}
 
 def parse_signature(signature: Sequence[str | None]) -> tuple[str | None, ...]:
     """Check the names of parameter types; None is a parameter that has none, such as a structure."""
-    if isinstance(signature, str):
-        raise TypeError(f'a signature is a sequence such as ("ptr", "i32"), got the string {signature!r}')
-    for position, name in enumerate(signature):
-        if name is not None and name not in SIGNATURE_SIZES:
+    if isinstance(signature, (str, bytes)) or not hasattr(signature, "__iter__"):
+        raise TypeError(f'a signature is a sequence such as ("ptr", "i32"), got {signature!r}')
+    names = tuple(signature)
+    for position, name in enumerate(names):
+        if name is not None and not (isinstance(name, str) and name in SIGNATURE_SIZES):
             raise ValueError(
                 f"signature entry {position} is {name!r}; expected one of {', '.join(SIGNATURE_SIZES)}, "
                 "or None for a structure"
             )
-    return tuple(signature)
+    return names
 
 
 class LaunchPlan:

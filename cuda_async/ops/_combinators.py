@@ -6,7 +6,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import ConsumedError, SchedulingError
-from ..scheduling import current_policy
+from ..scheduling import policy_in_force
 from ._context import context_on
 from ._execution import common, next_stream
 from ._op import DeviceOp
@@ -481,7 +481,7 @@ def parallel(*ops: DeviceOp[Any]) -> DeviceOp[Any]:
 class _Fork:
     """Branches on other streams: each starts behind the chain's stream and is joined by it."""
 
-    __slots__ = ("home", "ops", "policy", "results", "used")
+    __slots__ = ("home", "is_given", "ops", "policy", "results", "used")
 
     @property
     def streams(self) -> list[Stream]:
@@ -492,7 +492,8 @@ class _Fork:
     ) -> None:
         self.home = execution.ctx
         self.ops = ops
-        self.policy = policy or current_policy(execution.ctx.device)
+        self.is_given = policy is not None
+        self.policy = policy or policy_in_force() or execution.ctx.device.policy
         self.results: list[Any] = []
         self.used: list[Stream] = []
 
@@ -511,6 +512,9 @@ class _Fork:
         """A stream of the policy, behind what is on the chain's."""
         home = self.home
         stream = next_stream(self.policy)
+        if stream.device is not home.device and not self.is_given:  # of `use_policy`, for another device
+            self.policy = home.device.policy
+            stream = next_stream(self.policy)
         if stream.device is not home.device:
             raise SchedulingError(
                 f"a branch was given {stream!r}, but the chain runs on {home.device}; "

@@ -32,8 +32,9 @@ from ..scheduling import (
     checked_open,
     checkpoint,
     current_device,
-    current_policy,
     default_device_if_known,
+    note_kept_error,
+    policy_in_force,
     run_in_worker,
     running_library,
     wait_for_callback,
@@ -142,7 +143,7 @@ class Block(Protocol):
 class _WorkerBlock:
     """Slow host work, done by a worker thread for asynchronous drivers."""
 
-    __slots__ = ("_context", "error", "work")
+    __slots__ = ("__weakref__", "_context", "error", "work")
 
     def __init__(self, work: Callable[[], object]) -> None:
         self.work = work
@@ -171,14 +172,19 @@ class _WorkerBlock:
             raise
         except BaseException as error:
             self.error = error
+            note_kept_error(self)
         self.work = _nothing  # it is done once, and holds memory
 
     async def wait(self) -> None:
         await wait_for_callback(self.begin, self.describe)
 
     def raise_error(self) -> None:
-        if self.error is not None:
-            raise self.error
+        error, self.error = self.error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # the traceback has this frame, which would keep it, and whatever its frames hold
 
 
 class DeviceWait:
@@ -321,23 +327,26 @@ class Execution:
 
     def _choose_stream(self, op: DeviceOp[Any]) -> None:
         """Take the policy's next stream, or set a block that makes the device ready first."""
+        bound: Device | None = None
+        own: SchedulingPolicy | None = None
         policy = self._policy or op._scheduling_policy
-        if policy is not None:
-            if not self._asked and not getattr(policy, "is_ready", True):
-                self.block = _WorkerBlock(functools.partial(self._ask, policy))
-                return
-        else:
-            default = default_device_if_known()
-            device = device_hint(op) or default
-            policy = device._policy if device is not None and device._driver is not None else None
-            if device is None or policy is None:
+        if policy is None:
+            bound = device_hint(op)
+            device = bound or default_device_if_known()
+            own = device._policy if device is not None and device._driver is not None else None
+            if device is None or own is None:
                 self.block = _WorkerBlock(functools.partial(_make_ready, device))
                 return
             if device._lost is not None or device._closed_because or device._forked:
                 device._check_usable()
-            if device is default:
-                policy = current_policy(device)
+            policy = policy_in_force() or own
+        if policy is not own and not self._asked and not getattr(policy, "is_ready", True):
+            self.block = _WorkerBlock(functools.partial(self._ask, policy))
+            return
         stream = next_stream(policy)
+        if policy is not own and bound is not None and own is not None and stream.device is not bound:
+            policy = own  # what it works on is elsewhere
+            stream = next_stream(policy)
         self.chosen_by = policy
         self.ctx = ExecutionContext(stream.device, stream)
 
@@ -491,7 +500,8 @@ class Execution:
         device = self.ctx.device
         try:
             with device._lock:  # the context is bound: this follows a run on the same thread
-                return stream._record()
+                # A stream is closed when all on it is done; the last of it says whether it went well.
+                return stream._record() if not stream._closed else stream._last
         except DeviceLostError as lost:
             raise device._note_lost(lost) from lost
 

@@ -74,6 +74,12 @@ def _enqueueing() -> str:
     return "a future whose steps are still being prepared and enqueued"
 
 
+def _was_closed(execution: Execution) -> bool:
+    """Its device was, which ends everything on it."""
+    ctx = getattr(execution, "ctx", None)
+    return ctx is not None and bool(ctx.device._closed_because)
+
+
 class DeviceFuture(Generic[T]):
     """The result of work that was submitted with `start()`. Not tied to a loop, a task or a thread."""
 
@@ -132,7 +138,7 @@ class DeviceFuture(Generic[T]):
                     self._error = error
                     self._traceback = error.__traceback__
                     note_kept_error(self)
-                    self._unasked = not isinstance(error, OperationCancelledError)
+                    self._unasked = not (isinstance(error, OperationCancelledError) or _was_closed(execution))
             elif self._move(Move.SUBMIT):
                 self._submission = submission
                 self._sources = execution.sources

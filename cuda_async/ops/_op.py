@@ -37,6 +37,13 @@ G = TypeVar("G")
 H = TypeVar("H")
 
 
+def _written_elsewhere(cls: type) -> list[type]:
+    """Those of a class and its bases that users wrote."""
+    return [
+        base for base in cls.__mro__ if base.__module__.partition(".")[0] not in ("cuda_async", "tilekern")
+    ]
+
+
 class DeviceOp(Generic[T_co]):
     """Device work that yields a `T` once it is awaited, or run with `sync()` or `start()`.
 
@@ -64,8 +71,10 @@ class DeviceOp(Generic[T_co]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if cls.__module__.partition(".")[0] not in ("cuda_async", "tilekern"):
-            taken = sorted(_INTERNAL.intersection(vars(cls)))
+        if cls in _written_elsewhere(cls):
+            taken = sorted(
+                {name for base in _written_elsewhere(cls) for name in _INTERNAL.intersection(vars(base))}
+            )
             if taken:
                 raise TypeError(
                     f"{cls.__name__} defines {', '.join(taken)}, which DeviceOp uses itself; choose other names"

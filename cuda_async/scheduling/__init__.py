@@ -8,8 +8,8 @@ policy are current, `_reaper` waits for everything.
 from ._current import (
     check_policy,
     current_device,
-    current_policy,
     default_device_if_known,
+    policy_in_force,
     use_device,
     use_policy,
 )
@@ -68,7 +68,6 @@ __all__ = [
     "checked_open",
     "checkpoint",
     "current_device",
-    "current_policy",
     "default_device_if_known",
     "devices",
     "drain",
@@ -80,6 +79,7 @@ __all__ = [
     "order_uses",
     "order_write",
     "pending_waits",
+    "policy_in_force",
     "resolve_default_device",
     "run_in_worker",
     "running_library",

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = [
     "check_policy",
     "current_device",
-    "current_policy",
     "default_device_if_known",
+    "policy_in_force",
     "use_device",
     "use_policy",
 ]
@@ -39,9 +39,9 @@ def current_device() -> Device:
     return _current.get() or _device.resolve_default_device()
 
 
-def current_policy(device: Device) -> SchedulingPolicy:
-    """The policy that chooses streams: of `use_policy`, else the device's."""
-    return _current_policy.get() or device.policy
+def policy_in_force() -> SchedulingPolicy | None:
+    """The policy of `use_policy`; None where the device's own chooses."""
+    return _current_policy.get()
 
 
 def use_device(device: Device | str) -> contextlib.AbstractContextManager[Device]:

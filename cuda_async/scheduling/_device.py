@@ -333,6 +333,8 @@ class Device:
 
         What kernels printed is on the standard output then. Raises what failed since the last look.
         """
+        if self._lost is not None:
+            raise self._lost_again()
         first: BaseException | None = None
         streams = [s for s in list(self._streams) if s is not self._reclaim]
         for stream in streams:
@@ -344,8 +346,10 @@ class Device:
                 # What kernels printed comes out when a wait ends, not when a look finds the end; and others may have
                 # enqueued by the handle of a stream of ours.
                 is_known = stream._borrowed or not stream._handed_out
-                if not stream._closed and not (submission is None and is_known):
-                    self.driver.stream_synchronize(stream._handle)
+                if not (submission is None and is_known):
+                    with stream._in_use() as handle:
+                        if handle is not None:
+                            self.driver.stream_synchronize(handle)
             except DeviceLostError:
                 raise
             except Exception as error:
@@ -571,12 +575,15 @@ class Device:
         """
         driver = self.driver
         driver.bind()
-        try:
-            address = driver.memory_alloc_async(size_bytes, stream._handle)
-        except OutOfMemoryError:
-            driver.pool_trim(0)
-            return
-        driver.memory_free_async(address, stream._handle)
+        with stream._in_use() as handle:
+            if handle is None:
+                return
+            try:
+                address = driver.memory_alloc_async(size_bytes, handle)
+            except OutOfMemoryError:
+                driver.pool_trim(0)
+                return
+            driver.memory_free_async(address, handle)
 
     # -- other libraries, used by the memory layer
 
@@ -727,15 +734,25 @@ class Device:
 
     def _close(self, reason: str) -> None:
         """Refuse everything from now on; waits for nothing."""
-        global _default
         with _registry_lock:
             if self._closed_because:
                 return
             self._closed_because = reason
+        try:
+            self._give_back()
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Its name is free for another one, which must not get the driver of this one."""
+        global _default
+        with _registry_lock:
             if _registry.get(str(self)) is self:
                 del _registry[str(self)]
             if _default is self:
                 _default = None
+
+    def _give_back(self) -> None:
         driver, self._driver = self._driver, None
         self._policy = None
 

@@ -44,7 +44,7 @@ class Event:
         return self._submission.poll()
 
     def synchronize(self) -> None:
-        """Block this thread until the device has passed this point; raises what failed before it."""
+        """Block this thread until the device has passed this point; raises what failed since the event before."""
         self._submission.synchronize()
 
     def __await__(self) -> Generator[Any, Any, None]:

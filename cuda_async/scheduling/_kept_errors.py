@@ -8,11 +8,17 @@ the collector is run.
 
 from __future__ import annotations
 
+import contextvars
 import gc
+import threading
 import weakref
 
 __all__ = ["collect_kept_errors", "note_kept_error"]
 
+MAX_WAIT_S = 1.0
+"""How long a thread waits for another's collection."""
+
+_one_at_a_time = threading.RLock()
 _keepers: weakref.WeakSet[object] = weakref.WeakSet()
 
 
@@ -25,5 +31,12 @@ def collect_kept_errors() -> bool:
     """Free what nothing but such cycles holds; False where there cannot be any. Hold no lock, it runs finalizers."""
     if not _keepers:
         return False
-    gc.collect()
+    # While one thread collects, the call does nothing on another. The bound is for a finalizer that waits for us.
+    is_alone = False
+    try:
+        is_alone = _one_at_a_time.acquire(timeout=MAX_WAIT_S)
+        contextvars.Context().run(gc.collect)  # finalizers are no callbacks of what runs here
+    finally:
+        if is_alone:
+            _one_at_a_time.release()
     return True

@@ -56,6 +56,16 @@ class _Pool:
                     self._streams.append(device.create_stream(priority=self._priority))
         return streams
 
+    def renewed(self, closed: Stream) -> Stream:
+        """Another stream in the place of one that somebody closed."""
+        device = closed.device
+        streams = self._streams
+        with device._pool_lock:
+            if closed not in streams:  # another thread was here
+                return streams[0]
+            fresh = streams[streams.index(closed)] = device.create_stream(priority=self._priority)
+            return fresh
+
 
 class StreamPoolRoundRobin:
     """`count` streams in turn: the default, with 4 streams, of every device."""
@@ -72,7 +82,8 @@ class StreamPoolRoundRobin:
     def next_stream(self) -> Stream:
         """The next stream in turn."""
         streams = self._pool.streams
-        return streams[next(self._turn) % len(streams)]
+        stream = streams[next(self._turn) % len(streams)]
+        return stream if not stream._closed else self._pool.renewed(stream)
 
 
 class SingleStream:
@@ -92,7 +103,8 @@ class SingleStream:
         if self._pool is None:
             assert self._stream is not None
             return self._stream
-        return self._pool.streams[0]
+        stream = self._pool.streams[0]
+        return stream if not stream._closed else self._pool.renewed(stream)
 
 
 class LeastLoaded:
@@ -111,7 +123,9 @@ class LeastLoaded:
     def next_stream(self) -> Stream:
         """The least loaded stream, by what is known now."""
         streams = self._pool.streams
-        for stream in streams:
+        for stream in list(streams):
+            if stream._closed:
+                self._pool.renewed(stream)
             stream._refresh()
         chosen = min(streams, key=lambda s: (len(s._pending) + s._dirty, self._last_used.get(s, -1)))
         self._last_used[chosen] = next(self._turn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,7 +14,7 @@ from ._event import Event
 from ._submission import CAPTURE_UNSUPPORTED, Submission
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from ._device import Device
@@ -51,6 +52,7 @@ class Stream:
         "_pending",
         "_recorder",
         "_retained",
+        "_users",
         "_waited",
         "_waiter",
         "device",
@@ -75,6 +77,7 @@ class Stream:
     _last: Submission | None
     _pending: deque[Submission]
     _retained: list[Any]
+    _users: int  # threads inside of a call that was given the handle, without the lock
     _owner: object  # what a borrowed stream belongs to, kept alive
     _waited: dict[Stream, int]  # numbers of other streams that this one waits for already
     _condition: threading.Condition
@@ -110,6 +113,7 @@ class Stream:
         self._last = None
         self._pending = deque()
         self._retained = []
+        self._users = 0
         self._waited = {}
         self._condition = threading.Condition(device._lock)
         self._waiter = False
@@ -161,8 +165,9 @@ class Stream:
             self.device._check_usable()
             driver = self.device.driver
             driver.bind()
-            if not driver.stream_query(self._handle):
-                return False  # an event that is recorded now would need its time
+            with self.device._lock:
+                if not self._closed and not driver.stream_query(self._handle):
+                    return False  # an event that is recorded now would need its time
         submission = self._submit()
         return submission is None or submission.poll()
 
@@ -208,30 +213,56 @@ class Stream:
         """
         from ._waiting import wait_for_submission
 
+        failure: Exception | None = None
         while True:
-            submission = self._submit_rest()
-            if submission is not None:
-                try:
+            submission: Submission | None = None
+            try:
+                submission = self._submit_rest()
+                if submission is not None:
                     await wait_for_submission(submission)
-                except Exception:  # a failure of the work; after a cancel the stream stays open
-                    self.close()
+            except Exception as error:
+                if self._is_over:
+                    return
+                if submission is None or self._is_not_past(submission):
                     raise
-            if self._end(submission):
-                return
+                failure = failure or error
+            if self._end():
+                break
+        if failure is not None:
+            raise failure
 
     def close(self) -> None:
         """Block until the stream is empty and give it back. Closing twice is fine; so is closing on a lost device.
 
         An operation that goes on to enqueue here afterwards fails with `ClosedError`.
         """
+        failed: list[Submission] = []
         while True:
-            submission = self._submit_rest()
-            if submission is not None:
-                submission.block()  # interrupted here, the stream stays open: it still has work
-            if self._end(submission):
+            try:
+                submission = self._submit_rest()
+                if submission is not None:
+                    submission.block()  # interrupted here, the stream stays open: it still has work
+            except ClosedError:
+                if self._is_over:
+                    return
+                raise
+            if submission is not None and submission.error is not None:
+                if self._is_not_past(submission):
+                    submission.raise_error()
+                failed.append(submission)
+            if self._end():
                 break
-        if submission is not None:
+        for submission in failed:
             submission.raise_unreported()
+
+    @property
+    def _is_over(self) -> bool:
+        """The stream was closed, by itself or with its device."""
+        return self._closed or bool(self.device._closed_because)
+
+    def _is_not_past(self, submission: Submission) -> bool:
+        """The driver failed to say whether the work is done; and the device is not lost."""
+        return self._done < submission.number and self.device.is_healthy
 
     def _submit_rest(self) -> Submission | None:
         """What closing has to wait for: work of others too, but not on a borrowed stream, which goes on without us."""
@@ -245,23 +276,23 @@ class Stream:
                 is_theirs = True
         return self._submit(theirs=is_theirs)
 
-    def _end(self, last: Submission | None) -> bool:
-        """Give the stream back, once, if its device is lost or all its work done; `last` was waited for."""
+    def _end(self) -> bool:
+        """Give the stream back, once, if nothing is left on it or its device is lost; False if something is."""
         device = self.device
         with device._lock:
             if self._closed:
                 return True
-            is_quiet = self._last in (None, last) and not self._dirty  # nobody enqueued meanwhile
-            if not is_quiet and device.is_healthy and (last is None or last.error is None):
-                return False
+            if device.is_healthy and (self._dirty or any(not s.done for s in self._pending)):
+                return False  # somebody enqueued meanwhile
             handle = self._close()
             owner, self._owner = self._owner, None
             if self in device._streams:
                 device._streams.remove(self)
             for other in device._streams:
                 other._waited.pop(self, None)
-        if device.is_healthy:
-            device.driver.stream_destroy(handle)  # only ends the loan of a borrowed one
+            is_in_use = self._users > 0
+        if not is_in_use:
+            self._give_back(handle)
         del owner
         return True
 
@@ -272,6 +303,36 @@ class Stream:
         del self._handle, self._launch_key
         self._condition.notify_all()
         return handle
+
+    def _give_back(self, handle: StreamHandle) -> None:
+        device = self.device
+        try:
+            if device.is_healthy:
+                device.driver.stream_destroy(handle)  # only ends the loan of a borrowed one
+        except ClosedError:  # of the device, meanwhile
+            pass
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[StreamHandle | None]:
+        """The handle for a call that takes long: closing the stream leaves giving it back to who is inside.
+
+        None when it is closed.
+        """
+        lock = self.device._lock
+        with lock:
+            handle = None if self._closed else self._handle
+            self._users += handle is not None
+        if handle is None:
+            yield None
+            return
+        try:
+            yield handle
+        finally:
+            with lock:
+                self._users -= 1
+                is_left_to_us = self._closed and not self._users
+            if is_left_to_us:
+                self._give_back(handle)
 
     async def __aenter__(self) -> Stream:
         return self
@@ -309,6 +370,8 @@ class Stream:
         try:
             device.driver.bind()
             with device._lock:
+                if self._closed:
+                    return None
                 if self._handed_out and not theirs and not self._dirty:
                     return self._last
                 return self._record() if self._dirty or self._handed_out or self._last is not None else None

@@ -152,7 +152,6 @@ class Submission:
     def note_reported(self) -> None:
         """Somebody has the error now. It keeps the frames alive that it comes through, so nobody else shall keep it."""
         self.reported = True
-        note_kept_error(self)
         stream = self.stream
         with stream.device._lock:
             if stream._last is self:
@@ -203,7 +202,9 @@ class Submission:
     ) -> None:
         """Retire; the lock is held, the caller drops `released` and calls `callbacks` outside it."""
         self.error = error
-        self.traceback = None if error is None else _elsewhere(error.__traceback__)
+        if error is not None:
+            self.traceback = _elsewhere(error.__traceback__)
+            note_kept_error(self)
         self.done = True
         if self.callbacks is not None:
             callbacks.extend(self.callbacks)  # before anything that an interrupt may keep from happening

@@ -696,3 +696,24 @@ async def test_uses_is_a_list(device):
         TypeError, match=r"uses=\[...\] takes a list of read\(tensor\) and mut\(tensor\), got Tensor"
     ):
         store_kernel("s32").launch(1, 1, ca.mut(out), 7, uses=out)
+
+
+@pytest.mark.parametrize(
+    ("signature", "error", "message"),
+    [
+        ("ptr", TypeError, "a signature is a sequence .*got 'ptr'"),
+        (b"ptr", TypeError, "a signature is a sequence .*got b'ptr'"),
+        (5, TypeError, "a signature is a sequence .*got 5"),
+        (["ptr", ["u32"]], ValueError, r"signature entry 1 is \['u32'\]; expected one of ptr"),
+        (["ptr", 16], ValueError, "signature entry 1 is 16"),
+        (["ptr", np.dtype("f4")], ValueError, "signature entry 1 is dtype"),
+    ],
+)
+def test_signatures_that_are_none(signature, error, message):
+    with pytest.raises(error, match=message):
+        ca.Module.from_ptx(store("b32")).function("store", signature=signature)
+
+
+async def test_a_signature_from_an_iterator(device):
+    function = ca.Module.from_ptx(store("b32")).function("store", signature=iter(["ptr", "i32"]))
+    assert await stored(function, -2, 4) == np.int32(-2).tobytes()

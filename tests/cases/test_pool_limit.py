@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 import weakref
 
 import pytest
 
 import cuda_async as ca
+from cuda_async.scheduling._kept_errors import collect_kept_errors
 
 pytestmark = pytest.mark.anyio
 
@@ -165,3 +167,107 @@ async def test_an_error_that_somebody_has_keeps_its_tensors(limited):
         await mebibytes(60)
     del info
     assert (await mebibytes(60)).nbytes == 60 * MIB
+
+
+class Unprepared(ca.DeviceOp):
+    """Cannot be prepared; holds a tensor."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def prepare(self, ctx):
+        raise ValueError("not prepared")
+
+    def execute(self, ctx):
+        return None
+
+
+@pytest.mark.parametrize("how", ["await", "sync", "start", "parallel"])
+async def test_what_a_failed_preparation_holds_makes_room(limited, how):
+    async def run(how, op):
+        if how == "sync":
+            op.sync()
+        else:
+            await (op.start() if how == "start" else op)
+
+    def make():
+        op = mebibytes(32).then(Unprepared)
+        return ca.parallel(op, ca.value(1)) if how == "parallel" else op
+
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="not prepared") as info:
+            await run(how, make())
+        del info
+        assert (await mebibytes(60)).nbytes == 60 * MIB
+    finally:
+        gc.enable()
+
+
+async def test_what_a_device_failure_that_nobody_took_holds_makes_room(host):
+    def fail(_):
+        raise ValueError("on the device")
+
+    host.memory_limit = host.memory_stats().used_bytes + 64 * MIB
+    gc.disable()
+    try:
+        stream = host.create_stream()
+        ca.foreign(fail, writes=[await mebibytes(32)]).start(ca.SingleStream(stream))
+        stream.record().synchronize()
+        stream.close()  # its last submission, that of the event, has not failed
+        del stream
+        assert (await mebibytes(60)).nbytes == 60 * MIB
+    finally:
+        gc.enable()
+        host.memory_limit = None
+
+
+async def test_finalizers_may_use_the_library_when_memory_is_short(limited):
+    """The collector that makes room runs them: they are no callbacks of the operation that asks for memory."""
+    ends = []
+
+    class Finalized:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            ends.append(ca.full(2, 3.0).to_host().sync().tolist())
+
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="as planned") as info:
+            fails_with("start", [])()
+        del info
+        Finalized()
+        assert (await mebibytes(60)).nbytes == 60 * MIB
+    finally:
+        gc.enable()
+    assert ends == [[3.0, 3.0]]
+
+
+async def test_a_collection_on_another_thread_is_waited_for(limited):
+    """Python's collector does nothing while it is at work on another thread."""
+    began, goes_on = threading.Event(), threading.Event()
+
+    class Slow:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            began.set()
+            goes_on.wait(0.2)
+
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="as planned") as info:
+            fails_with("start", [])()
+        del info
+        Slow()
+        other = threading.Thread(target=collect_kept_errors)
+        other.start()
+        assert began.wait(10)
+        assert mebibytes(60).sync().nbytes == 60 * MIB
+        goes_on.set()
+        other.join()
+    finally:
+        gc.enable()

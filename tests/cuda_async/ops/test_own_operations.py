@@ -299,3 +299,6 @@ def test_names_of_the_base_class_are_refused(name):
         TypeError, match=f"Mine defines {name}, which DeviceOp uses itself; choose other names"
     ):
         type("Mine", (ca.DeviceOp,), {name: None})
+    mixin = type("Mixin", (), {name: None})
+    with pytest.raises(TypeError, match=f"Mine defines {name}"):
+        type("Mine", (mixin, ca.DeviceOp), {})

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
+import time
 import weakref
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import numpy as np
 import pytest
 
 import cuda_async as ca
+from cuda_async.errors import KernelError
 
 pytestmark = pytest.mark.anyio
 
@@ -161,3 +167,203 @@ async def test_many_closed_streams_and_chains(device):
     for n in range(40):
         await one(n)
     assert values + closed == 40
+
+
+def fails(*_):
+    raise ValueError("as planned")
+
+
+def until_it_waits(stream):
+    """Until somebody sleeps on the first of what the stream has, or is to be called."""
+    while not any(submission.sleepers or submission.callbacks for submission in list(stream._pending)):
+        time.sleep(1e-3)
+
+
+@pytest.mark.parametrize("how", ["close", "aclose"])
+def test_work_behind_a_failure_is_waited_for(host, how):
+    """The work that closing waits for fails; what came meanwhile still runs, in memory that must stay its own."""
+    stream = host.create_stream()
+    on_it = ca.SingleStream(stream)
+    x, other = ca.zip(ca.zeros(4), ca.empty(1)).sync()
+    began, goes_on, enqueued = threading.Event(), threading.Event(), threading.Event()
+    errors = []
+
+    def wait_and_fail(_):
+        began.set()
+        assert goes_on.wait(10)
+        fails()
+
+    def close():
+        try:
+            stream.close() if how == "close" else asyncio.run(stream.aclose())
+        except ca.CudaAsyncError as error:
+            errors.append(error)
+
+    ca.foreign(lambda _: None).sync_on(stream)  # prepares it
+    failed = ca.foreign(wait_and_fail, writes=[other]).start(on_it)
+    assert began.wait(10)
+    thread = threading.Thread(target=close)
+    thread.start()
+    until_it_waits(stream)
+    behind = ca.foreign(lambda _: enqueued.wait(10)).then(lambda _: ca.fill(x, 7.0)).start(on_it)
+    goes_on.set()
+    enqueued.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert behind.done
+    assert stream._closed
+    assert x.to_host().sync().tolist() == [7.0] * 4
+    assert ["as planned" in str(error) for error in errors] == [True]
+    with pytest.raises(KernelError, match="as planned"):
+        failed.sync()
+
+
+def test_a_driver_that_does_not_say_leaves_the_stream_open(stepped):
+    """Nobody knows whether the work is done, so it is not taken for done."""
+    stream = stepped.create_stream()
+    other = ca.SingleStream(stepped.create_stream())
+    made = ca.ones(4).start(other)
+    stepped.driver.advance_all()
+    x = made.result()
+    ca.fill(x, 7.0).start(ca.SingleStream(stream))
+    for call in ("event_query", "event_synchronize"):
+        stepped.driver.fail_next(call, ca.DriverError("cuEvent", 999, "CUDA_ERROR_UNKNOWN", "planted"))
+    with pytest.raises(ca.DriverError, match="planted"):
+        stream.close()
+    assert not stream._closed
+    copied = ca.copy(x).to_host().start(other)
+    while copied.state == "enqueueing":
+        time.sleep(1e-3)
+    stepped.driver.advance_all()
+    assert copied.result().tolist() == [7.0] * 4
+    stream.close()
+    assert stream._closed
+
+
+CALLS = {
+    "drain": lambda device, stream: ca.drain().sync(),
+    "device.synchronize": lambda device, stream: device.synchronize(),
+    "device.collect": lambda device, stream: device.collect(),
+    "stream.synchronize": lambda device, stream: stream.synchronize(),
+    "stream.is_done": lambda device, stream: stream.is_done,
+    "stream.close": lambda device, stream: stream.close(),
+    "stream.aclose": lambda device, stream: asyncio.run(stream.aclose()),
+}
+
+
+@pytest.mark.parametrize("is_known_elsewhere", [False, True])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_stream_that_is_closed_under_a_call(host, monkeypatch, call, is_known_elsewhere):
+    """Between the call's look and the lock, another thread closes it, under an operation that goes on there."""
+    stream = host.create_stream()
+    ca.ones(4).sync_on(stream)
+    if is_known_elsewhere:
+        stream.handle  # noqa: B018
+    bind, me, armed = host.driver.bind, threading.get_ident(), [True]
+
+    def close_in_a_chain():
+        with pytest.raises(ca.ClosedError):
+            ca.ones(4).inspect(lambda _: stream.close()).then(lambda x: ca.fill(x, 2.0)).sync_on(stream)
+
+    def bind_later():
+        bind()
+        if armed and threading.get_ident() == me:
+            armed.clear()
+            thread = threading.Thread(target=close_in_a_chain)
+            thread.start()
+            thread.join()
+
+    monkeypatch.setattr(host.driver, "bind", bind_later)
+    CALLS[call](host, stream)
+    assert not armed
+    assert stream._closed
+
+
+def test_a_stream_that_is_closed_while_the_driver_waits_for_it(host, monkeypatch):
+    """It is given back once the call has returned."""
+    stream = host.create_stream()
+    ca.ones(4).sync_on(stream)
+    stream.handle  # noqa: B018  # now the driver is asked to wait
+    inside, goes_on, destroyed = threading.Event(), threading.Event(), []
+    wait, destroy = host.driver.stream_synchronize, host.driver.stream_destroy
+    handle = stream.handle
+
+    def wait_long(waited):
+        if waited == handle:
+            inside.set()
+            assert goes_on.wait(10)
+            assert destroyed == []
+        wait(waited)
+
+    monkeypatch.setattr(host.driver, "stream_synchronize", wait_long)
+    monkeypatch.setattr(host.driver, "stream_destroy", lambda h: (destroyed.append(h), destroy(h)))
+    thread = threading.Thread(target=host.synchronize)
+    thread.start()
+    assert inside.wait(10)
+    stream.close()
+    assert stream._closed
+    goes_on.set()
+    thread.join(10)
+    assert destroyed == [handle]
+
+
+@pytest.mark.parametrize("is_known_elsewhere", [False, True])
+def test_values_of_work_that_is_done_are_not_lost(device, is_known_elsewhere):
+    """The stream is closed in the last callback, when everything on it is done."""
+    stream = device.create_stream()
+    x = ca.zeros(4).sync()
+    if is_known_elsewhere:
+        stream.handle  # noqa: B018
+    assert ca.fill(x, 2.0).map(lambda _: (stream.close(), 5)[1]).sync_on(stream) == 5
+    assert x.to_host().sync().tolist() == [2.0] * 4
+
+
+def test_memory_that_is_mapped_ahead_comes_back(host, monkeypatch):
+    stream = host.create_stream()
+    allocate, armed = host.driver.memory_alloc_async, [True]
+    host.synchronize()
+    before = host.driver.pool_statistics().used_bytes
+
+    def allocate_and_close(size, handle):
+        address = allocate(size, handle)
+        if armed and size == 64 << 20:
+            armed.clear()
+            stream.close()
+        return address
+
+    monkeypatch.setattr(host.driver, "memory_alloc_async", allocate_and_close)
+    with pytest.raises(ca.ClosedError):
+        ca.empty(64 << 20, "uint8").start(ca.SingleStream(stream)).sync()
+    assert not armed
+    host.synchronize()
+    assert host.driver.pool_statistics().used_bytes == before
+
+
+async def test_aclose_gives_the_loop_back(host):
+    """Also where the last work failed and more was enqueued meanwhile."""
+    stream = host.create_stream()
+    on_it = ca.SingleStream(stream)
+    await ca.foreign(lambda _: None).schedule(on_it)
+    first, second = threading.Event(), threading.Event()
+    failed = ca.foreign(lambda _: first.wait(10) and fails()).start(on_it)
+    turns = 0
+    async with anyio.create_task_group() as group:
+
+        async def close():
+            with pytest.raises(KernelError, match="as planned"):
+                await stream.aclose()
+            group.cancel_scope.cancel()
+
+        group.start_soon(close)
+        await anyio.to_thread.run_sync(until_it_waits, stream)
+        ca.foreign(lambda _: second.wait(10)).start(on_it)
+        first.set()
+        with pytest.raises(KernelError):
+            await failed
+        for _ in range(50):
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+        second.set()
+        await anyio.sleep_forever()
+    assert turns == 50
+    assert stream._closed

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 PREAMBLE = """
-import asyncio, gc, threading
+import asyncio, gc, sys, threading
 import numpy as np
 import cuda_async as ca
 
@@ -71,6 +71,47 @@ assert ca.ones(2).to_host().sync().sum() == 2
 first.close()
 assert ca.current_device() is not first
 assert ca.ones(2).to_host().sync().sum() == 2
+""",
+    "its name is free when its driver is": """
+sys.setswitchinterval(1e-6)
+for _ in range(200):
+    first = ca.Device(NAME).open()
+    thread = threading.Thread(target=first.close)
+    thread.start()
+    while (second := ca.Device(NAME)) is first:
+        pass
+    with ca.use_device(second):
+        assert ca.ones(2).to_host().sync().sum() == 2
+    thread.join()
+    with ca.use_device(second):
+        assert ca.ones(2).to_host().sync().sum() == 2
+    second.close()
+""",
+    "streams that are closed at the same time": """
+sys.setswitchinterval(1e-6)
+errors = []
+
+def close_all(streams):
+    try:
+        for stream in streams:
+            stream.close()
+            stream.close()
+    except Exception as error:
+        errors.append(error)
+
+for _ in range(50):
+    device = ca.Device(NAME).open()
+    streams = [device.create_stream() for _ in range(8)]
+    for stream in streams:
+        ca.ones(4).sync_on(stream)
+        ca.ones(4).start(ca.SingleStream(stream))
+    threads = [threading.Thread(target=close_all, args=(streams,)), threading.Thread(target=device.close)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+    assert not device.is_open
 """,
     "work in flight is waited for": """
 async def main():

@@ -139,3 +139,43 @@ def test_the_inner_of_use_policy_and_use_device_counts(device):
 def test_what_is_no_device_or_policy_is_refused_at_once(use):
     with pytest.raises(TypeError, match="got 3"):
         use(3)
+
+
+def test_a_policy_counts_for_operands_on_its_device(device):
+    """Which is not the current one. What is bound to the current one goes by that one's policy."""
+    other = checked_device()
+    stream = other.create_stream()
+    there = ca.ones(4).sync_on(stream)
+    here = ca.ones(4).sync()
+
+    def where(tensor):
+        return ca.copy(tensor).then_with_context(lambda ctx, _: ca.value(ctx.stream)).sync()
+
+    with ca.use_policy(ca.SingleStream(stream)):
+        assert where(there) is stream
+        assert where(here).device is device
+        both = ca.parallel(ca.copy(here), ca.copy(here)).sync()
+        assert all(tensor.device is device for tensor in both)
+        assert all(t.device is other for t in ca.parallel(ca.copy(there), ca.copy(there)).sync())
+    assert where(there) is not stream
+    assert where(there).device is other
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda device: ca.StreamPoolRoundRobin(2, device=device),
+        lambda device: ca.SingleStream(device=device),
+        lambda device: ca.LeastLoaded(2, device=device),
+        lambda device: ca.PriorityStreams(2, device=device).high(),
+    ],
+    ids=["round robin", "single", "least loaded", "priorities"],
+)
+def test_pools_replace_streams_that_somebody_closed(device, make):
+    policy = make(device)
+    closed = policy.next_stream()
+    closed.close()
+    found = streams_of(policy, 8)
+    assert closed not in found
+    assert {stream.priority for stream in found} == {closed.priority}
+    assert ca.ones(4).schedule(policy).to_host().sync().tolist() == [1.0] * 4
