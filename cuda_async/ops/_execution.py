@@ -500,8 +500,14 @@ class Execution:
         device = self.ctx.device
         try:
             with device._lock:  # the context is bound: this follows a run on the same thread
-                # A stream is closed when all on it is done; the last of it says whether it went well.
-                return stream._record() if not stream._closed else stream._last
+                if not stream._closed:
+                    return stream._record()
+                device._check_usable()  # a device waits for nothing when it is closed, a stream does:
+                if (
+                    stream._last is None
+                ):  # all on it is done. This is gone where it failed and somebody has had that.
+                    stream._check_open()
+                return stream._last
         except DeviceLostError as lost:
             raise device._note_lost(lost) from lost
 

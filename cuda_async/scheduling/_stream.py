@@ -229,7 +229,10 @@ class Stream:
             if self._end():
                 break
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # or the frame in its traceback would keep it
 
     def close(self) -> None:
         """Block until the stream is empty and give it back. Closing twice is fine; so is closing on a lost device.
@@ -253,7 +256,8 @@ class Stream:
             if self._end():
                 break
         for submission in failed:
-            submission.raise_unreported()
+            if not isinstance(submission.error, ClosedError):  # of the device, meanwhile
+                submission.raise_unreported()
 
     @property
     def _is_over(self) -> bool:

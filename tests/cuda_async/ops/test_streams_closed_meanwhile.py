@@ -17,6 +17,7 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.errors import KernelError
+from cuda_async.testing import checked_device
 
 pytestmark = pytest.mark.anyio
 
@@ -367,3 +368,26 @@ async def test_aclose_gives_the_loop_back(host):
         await anyio.sleep_forever()
     assert turns == 50
     assert stream._closed
+
+
+def test_a_device_that_is_closed_under_a_chain_gives_no_value():
+    """It waits for nothing, so nobody knows whether what was enqueued was done."""
+    device = checked_device()
+    stream = device.create_stream()
+    x = ca.zeros(4).sync_on(stream)
+    with pytest.raises(ca.ClosedError, match="planned"):
+        ca.fill(x, 2.0).map(lambda _: device._close("planned")).sync_on(stream)
+
+
+def test_a_failure_that_the_one_who_closed_has_had_is_no_value_either(host):
+    """The stream is closed, by another thread, when the chain has enqueued all and not looked at it yet."""
+    stream = host.create_stream()
+    x = ca.zeros(4).sync()
+    ca.foreign(lambda _: None).sync_on(stream)
+
+    def close(_):
+        with pytest.raises(KernelError, match="as planned"):
+            stream.close()
+
+    with pytest.raises(ca.ClosedError, match="is closed"):
+        ca.foreign(fails, writes=[x]).map(close).sync_on(stream)
