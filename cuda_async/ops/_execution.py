@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import DeviceLostError, OperationCancelledError, ReentrancyError, SchedulingError
 from ..scheduling import (
+    Part,
     Stream,
     Unfinished,
     WaitElsewhere,
@@ -43,11 +44,12 @@ from ..scheduling import (
     waiting_elsewhere,
 )
 from ._context import ExecutionContext, context_on
+from ._lost_failures import log_lost_failures, lost_failures
 from ._turns import MAX_ENQUEUEING_S, current_turn
 from ._unprepared import UNPREPARED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ..scheduling import Device, SchedulingPolicy, Submission
     from ._op import DeviceOp
@@ -188,13 +190,13 @@ class _WorkerBlock:
 
 
 class DeviceWait:
-    """Wait until the device is past what is looked at next; the last submission is behind the others."""
+    """Wait until the device is past what is looked at next; the submission is behind the sources."""
 
-    __slots__ = ("submission", "submissions")
+    __slots__ = ("sources", "submission")
 
-    def __init__(self, submissions: list[Submission]) -> None:
-        self.submissions = submissions
-        self.submission = submissions[-1]
+    def __init__(self, sources: Sequence[Submission | Part], submission: Submission) -> None:
+        self.sources = sources
+        self.submission = submission
 
     def begin(self, wake: Callable[[], None]) -> Callable[[], None]:
         if not self.submission.add_callback(wake):
@@ -212,8 +214,8 @@ class DeviceWait:
                 raise
 
     def raise_error(self) -> None:
-        for submission in self.submissions:
-            submission.raise_error()
+        for source in (*self.sources, self.submission):
+            source.raise_error()
 
     def describe(self) -> str:
         return f"host data of {self.submission.stream!r}"
@@ -231,14 +233,19 @@ def check_stream(stream: object) -> None:
         )
 
 
-def next_stream(policy: SchedulingPolicy) -> Stream:
-    """What a policy chooses, which may be anybody's code; an open stream of a usable device."""
+def next_stream(policy: SchedulingPolicy, wanted: Device | None = None) -> Stream:
+    """What a policy chooses, which may be anybody's code; an open stream of a usable device.
+
+    One that is not on the device `wanted`, where that is said, is given as it is.
+    """
     stream = policy.next_stream()
     if not isinstance(stream, Stream):
         raise SchedulingError(
             f"{type(policy).__name__}.next_stream() returned {type(stream).__name__}, expected a Stream"
         )
     if stream._closed or stream.device._lost is not None or stream.device._forked:
+        if wanted is not None and stream.device is not wanted:
+            return stream
         stream._check_open()
     return stream
 
@@ -274,7 +281,9 @@ class Execution:
         host_pending: host arrays were handed out whose copy may still run; in a recording, where there are none, that
             callbacks are a place to stop at.
         owner: the gate of the shared operation that this is the run of, if any.
-        sources: submissions of shared operations that were used, whose errors are this execution's too.
+        began: the number that its stream stood at when it began, or went on, to enqueue there.
+        sources: work whose errors are this execution's too: submissions of shared operations that were used, and
+            parts of its own that are closed by others' events.
         cancelled: enqueue nothing further; looked at before each step of a chain, so a run on another thread ends with
             the step that it is at.
         detached: since it went on on worker threads: what `drain()` waits for.
@@ -285,6 +294,7 @@ class Execution:
         "_expect_prepared",
         "_op",
         "_policy",
+        "began",
         "block",
         "cancelled",
         "chosen_by",
@@ -304,13 +314,16 @@ class Execution:
     def __init__(
         self, op: DeviceOp[Any], *, policy: SchedulingPolicy | None = None, stream: Stream | None = None
     ) -> None:
+        if lost_failures:
+            log_lost_failures()
         self._op: DeviceOp[Any] | None = op
         self.frames: list[Any] = []
         self.value: Any = None
         self.enqueued = False
         self.host_pending = False
         self.owner: Gate | None = None
-        self.sources: list[Submission] = []
+        self.began = 0
+        self.sources: list[Submission | Part] = []
         self._expect_prepared: DeviceOp[Any] | None = None
         self._policy = policy
         self._asked = False
@@ -328,24 +341,25 @@ class Execution:
     def _choose_stream(self, op: DeviceOp[Any]) -> None:
         """Take the policy's next stream, or set a block that makes the device ready first."""
         bound: Device | None = None
-        own: SchedulingPolicy | None = None
         policy = self._policy or op._scheduling_policy
         if policy is None:
             bound = device_hint(op)
+            policy = policy_in_force()
+        if policy is not None:
+            if not self._asked and not getattr(policy, "is_ready", True):
+                self.block = _WorkerBlock(functools.partial(self._ask, policy))
+                return
+            stream = next_stream(policy, bound)
+        if policy is None or (
+            bound is not None and stream.device is not bound
+        ):  # what it works on is elsewhere
             device = bound or default_device_if_known()
-            own = device._policy if device is not None and device._driver is not None else None
-            if device is None or own is None:
+            policy = device._policy if device is not None and device._driver is not None else None
+            if device is None or policy is None:
                 self.block = _WorkerBlock(functools.partial(_make_ready, device))
                 return
             if device._lost is not None or device._closed_because or device._forked:
                 device._check_usable()
-            policy = policy_in_force() or own
-        if policy is not own and not self._asked and not getattr(policy, "is_ready", True):
-            self.block = _WorkerBlock(functools.partial(self._ask, policy))
-            return
-        stream = next_stream(policy)
-        if policy is not own and bound is not None and own is not None and stream.device is not bound:
-            policy = own  # what it works on is elsewhere
             stream = next_stream(policy)
         self.chosen_by = policy
         self.ctx = ExecutionContext(stream.device, stream)
@@ -370,12 +384,22 @@ class Execution:
 
     def _run_or_note_loss(self) -> bool:
         try:
-            return self._run()
+            is_through = self._run()
         except DeviceLostError as lost:
             ctx = getattr(self, "ctx", None)
             if ctx is not None and ctx.device._lost is None:
                 raise ctx.device._note_lost(lost) from lost
             raise
+        if not is_through and self.enqueued:
+            stream = self.ctx.stream
+            self.note_part(stream._next if stream._dirty else stream._next - 1)
+        return is_through
+
+    def note_part(self, last: int) -> None:
+        """What was enqueued from `began` to `last` is closed by others' events, or may be before this goes on."""
+        stream = self.ctx.stream
+        if stream._recorder is None and last >= self.began:
+            self.sources.append(Part(stream, self.began, last))
 
     def _run(self) -> bool:
         op: Any = self._op  # of any kind: what its kind has besides is asked for
@@ -390,6 +414,7 @@ class Execution:
                 if self.block is not None:  # the device was closed meanwhile
                     return False
         self.ctx.driver.bind()
+        self.began = self.ctx.stream._next
         frames = self.frames
         then = common.then
         launch = common.launch
@@ -483,7 +508,7 @@ class Execution:
             return False
         self.frames.append(frame)
         self.value = value
-        self.block = DeviceWait([*self.sources, submission])
+        self.block = DeviceWait(tuple(self.sources), submission)
         return True
 
     def raise_source_error(self) -> None:
@@ -501,13 +526,14 @@ class Execution:
         try:
             with device._lock:  # the context is bound: this follows a run on the same thread
                 if not stream._closed:
-                    return stream._record()
-                device._check_usable()  # a device waits for nothing when it is closed, a stream does:
-                if (
-                    stream._last is None
-                ):  # all on it is done. This is gone where it failed and somebody has had that.
-                    stream._check_open()
-                return stream._last
+                    submission = stream._record()
+                    if submission.number > self.began:
+                        self.note_part(submission.number - 1)
+                    return submission
+                device._check_usable()  # a device waits for nothing when it is closed; a stream is past all then
+            self.note_part(stream._next - 1)
+            self.raise_source_error()
+            return stream._last
         except DeviceLostError as lost:
             raise device._note_lost(lost) from lost
 

@@ -5,13 +5,12 @@ Lifecycle, as a table: what may happen in which state, and what follows.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from ..errors import CudaAsyncError, OperationCancelledError
+from ..errors import ClosedError, CudaAsyncError, OperationCancelledError
 from ..scheduling import (
     block_on,
     check_not_forked,
@@ -23,20 +22,19 @@ from ..scheduling import (
     wait_for_submission,
 )
 from ._execution import check_not_in_callback, run_detached
+from ._lost_failures import lost_failures
 from ._turns import MAX_ENQUEUEING_S, current_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from types import TracebackType
 
-    from ..scheduling import Submission
+    from ..scheduling import Part, Submission
     from ._execution import Execution
 
 __all__ = ["DeviceFuture"]
 
 T = TypeVar("T")
-
-_logger = logging.getLogger("cuda_async")
 
 
 class State(Enum):
@@ -74,10 +72,11 @@ def _enqueueing() -> str:
     return "a future whose steps are still being prepared and enqueued"
 
 
-def _was_closed(execution: Execution) -> bool:
-    """Its device was, which ends everything on it."""
+def _is_of_closing(error: BaseException, execution: Execution) -> bool:
+    """An interrupt ended it, which came out elsewhere, or its device was closed, which ends everything on it."""
     ctx = getattr(execution, "ctx", None)
-    return ctx is not None and bool(ctx.device._closed_because)
+    is_closed = ctx is not None and bool(ctx.device._closed_because)
+    return isinstance(error, OperationCancelledError) or (is_closed and isinstance(error, ClosedError))
 
 
 class DeviceFuture(Generic[T]):
@@ -88,8 +87,8 @@ class DeviceFuture(Generic[T]):
     _state: State
     _execution: Execution | None  # None once everything is enqueued: it holds operations and their operands
     _submission: Submission | None
-    _failed: Submission | None  # what the error comes from, if it is the device's
-    _sources: list[Submission]  # of shared operations that were used: their errors are this future's too
+    _failed: Submission | Part | None  # what the error comes from, if it is the device's
+    _sources: list[Submission | Part]  # whose errors are this future's too
     _value: Any  # a T, once enqueued
     _error: BaseException | None
     _traceback: TracebackType | None  # of the error, as it was; each raise starts from it, or it would grow
@@ -138,7 +137,7 @@ class DeviceFuture(Generic[T]):
                     self._error = error
                     self._traceback = error.__traceback__
                     note_kept_error(self)
-                    self._unasked = not (isinstance(error, OperationCancelledError) or _was_closed(execution))
+                    self._unasked = not _is_of_closing(error, execution)
             elif self._move(Move.SUBMIT):
                 self._submission = submission
                 self._sources = execution.sources
@@ -273,10 +272,8 @@ class DeviceFuture(Generic[T]):
         return self._outcome()
 
     def __del__(self) -> None:
-        if getattr(self, "_unasked", False):
-            _logger.error(
-                "an operation that was started failed, and nobody asked its future", exc_info=self._error
-            )
+        if getattr(self, "_unasked", False) and self._error is not None:
+            lost_failures.append(self._error)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a DeviceFuture cannot be copied or pickled; it may be awaited as often as wanted")

@@ -113,6 +113,7 @@ class Device:
     def _setup(self) -> None:
         self._set_lock()
         self._open_lock = threading.Lock()
+        self._close_lock = threading.RLock()
         self._pool_lock = threading.RLock()
         self._streams: list[Stream] = []
         self._exchange: Stream | None = None
@@ -184,11 +185,15 @@ class Device:
                     else:
                         from ..driver.host import open_host_driver
 
-                        self._driver = open_host_driver(self.ordinal)
-                        if self._driver.checker is not None:
+                        host_driver = self._driver = open_host_driver(self.ordinal)
+                        if host_driver.checker is not None:
                             from ._findings import print_at_exit
 
-                            print_at_exit(self, self._driver)
+                            print_at_exit(self, host_driver)
+                    if self._closed_because:  # meanwhile
+                        closed, self._driver = self._driver, None
+                        closed.close()
+                        self._check_not_closed()
             if opened and self.kind == "cuda":
                 for get_ready in _behind_opening:
                     with contextlib.suppress(Exception):  # whoever needs it meets the error himself
@@ -342,7 +347,7 @@ class Device:
                 submission = stream._submit()
                 if submission is not None:
                     submission.block()
-                    submission.raise_unreported()
+                stream._raise_unreported(submission)
                 # What kernels printed comes out when a wait ends, not when a look finds the end; and others may have
                 # enqueued by the handle of a stream of ours.
                 is_known = stream._borrowed or not stream._handed_out
@@ -734,14 +739,14 @@ class Device:
 
     def _close(self, reason: str) -> None:
         """Refuse everything from now on; waits for nothing."""
-        with _registry_lock:
+        with self._close_lock:  # who comes second returns when it is done
             if self._closed_because:
                 return
             self._closed_because = reason
-        try:
-            self._give_back()
-        finally:
-            self._forget()
+            try:
+                self._give_back()
+            finally:
+                self._forget()
 
     def _forget(self) -> None:
         """Its name is free for another one, which must not get the driver of this one."""
@@ -753,7 +758,8 @@ class Device:
                 _default = None
 
     def _give_back(self) -> None:
-        driver, self._driver = self._driver, None
+        with self._open_lock:  # whoever is opening it closes what comes of it
+            driver, self._driver = self._driver, None
         self._policy = None
 
         def was_closed() -> ClosedError:
@@ -764,7 +770,8 @@ class Device:
         with self._lock:
             for stream in self._streams:
                 stream._fail_pending(was_closed, released, callbacks)  # of another thread, meanwhile
-                stream._close()
+                if not stream._closed:
+                    stream._close()
         for callback in callbacks:
             callback()
         if driver is not None:
@@ -823,6 +830,7 @@ def _after_fork() -> None:
             # The parent's threads do not exist here, and may have held these.
             device._set_lock()
             device._open_lock = threading.Lock()
+            device._close_lock = threading.RLock()
             device._pool_lock = threading.RLock()
             for stream in device._streams:
                 stream._condition = threading.Condition(device._lock)

@@ -56,15 +56,15 @@ class _Pool:
                     self._streams.append(device.create_stream(priority=self._priority))
         return streams
 
-    def renewed(self, closed: Stream) -> Stream:
-        """Another stream in the place of one that somebody closed."""
-        device = closed.device
-        streams = self._streams
+    def renew(self) -> list[Stream]:
+        """The streams, with others in the places of those that somebody closed."""
+        streams = self.streams
+        device = streams[0].device
         with device._pool_lock:
-            if closed not in streams:  # another thread was here
-                return streams[0]
-            fresh = streams[streams.index(closed)] = device.create_stream(priority=self._priority)
-            return fresh
+            for i, stream in enumerate(streams):
+                if stream._closed:
+                    streams[i] = device.create_stream(priority=self._priority)
+        return streams
 
 
 class StreamPoolRoundRobin:
@@ -82,8 +82,9 @@ class StreamPoolRoundRobin:
     def next_stream(self) -> Stream:
         """The next stream in turn."""
         streams = self._pool.streams
-        stream = streams[next(self._turn) % len(streams)]
-        return stream if not stream._closed else self._pool.renewed(stream)
+        turn = next(self._turn) % len(streams)
+        stream = streams[turn]
+        return stream if not stream._closed else self._pool.renew()[turn]
 
 
 class SingleStream:
@@ -104,7 +105,7 @@ class SingleStream:
             assert self._stream is not None
             return self._stream
         stream = self._pool.streams[0]
-        return stream if not stream._closed else self._pool.renewed(stream)
+        return stream if not stream._closed else self._pool.renew()[0]
 
 
 class LeastLoaded:
@@ -123,9 +124,10 @@ class LeastLoaded:
     def next_stream(self) -> Stream:
         """The least loaded stream, by what is known now."""
         streams = self._pool.streams
-        for stream in list(streams):
-            if stream._closed:
-                self._pool.renewed(stream)
+        if any(stream._closed for stream in streams):
+            streams = self._pool.renew()
+            self._last_used = {s: turn for s, turn in list(self._last_used.items()) if not s._closed}
+        for stream in streams:
             stream._refresh()
         chosen = min(streams, key=lambda s: (len(s._pending) + s._dirty, self._last_used.get(s, -1)))
         self._last_used[chosen] = next(self._turn)

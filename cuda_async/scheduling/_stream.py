@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..driver import StreamHandle
 from ..errors import ClosedError, ContextError, CudaAsyncError, DeviceLostError, DriverError, OutOfMemoryError
 from ._event import Event
-from ._submission import CAPTURE_UNSUPPORTED, Submission
+from ._submission import CAPTURE_UNSUPPORTED, Failure, Submission
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +24,8 @@ __all__ = ["Stream"]
 
 RETRY_S = 1e-3
 """When a waiter thread asks again whose sleep in the driver was refused."""
+MAX_FAILURES = 32
+"""Failures that a stream remembers, for operations that are not through and for who synchronizes."""
 WAITER_IDLE_S = 5.0
 """A stream's waiter thread ends after so long without anything to wait for."""
 
@@ -43,6 +45,7 @@ class Stream:
         "_condition",
         "_dirty",
         "_done",
+        "_failures",
         "_handed_out",
         "_handle",
         "_last",
@@ -76,6 +79,7 @@ class Stream:
     _dirty: bool  # something was enqueued since the last event
     _last: Submission | None
     _pending: deque[Submission]
+    _failures: deque[Failure]  # of its work, the newest
     _retained: list[Any]
     _users: int  # threads inside of a call that was given the handle, without the lock
     _owner: object  # what a borrowed stream belongs to, kept alive
@@ -112,6 +116,7 @@ class Stream:
         self._dirty = False
         self._last = None
         self._pending = deque()
+        self._failures = deque(maxlen=MAX_FAILURES)
         self._retained = []
         self._users = 0
         self._waited = {}
@@ -156,7 +161,7 @@ class Stream:
         submission = self._submit(theirs=True)
         if submission is not None:
             submission.block()
-            submission.raise_unreported()
+        self._raise_unreported(submission)
 
     @property
     def is_done(self) -> bool:
@@ -211,62 +216,59 @@ class Stream:
 
         An operation that goes on to enqueue here afterwards fails with `ClosedError`.
         """
-        from ._waiting import wait_for_submission
+        from ._waiting import wait_until_done
 
-        failure: Exception | None = None
         while True:
             submission: Submission | None = None
             try:
                 submission = self._submit_rest()
                 if submission is not None:
-                    await wait_for_submission(submission)
-            except Exception as error:
-                if self._is_over:
-                    return
-                if submission is None or self._is_not_past(submission):
+                    await wait_until_done(
+                        submission
+                    )  # cancelled here, the stream stays open: it still has work
+            except ClosedError:
+                if not self._is_over:
                     raise
-                failure = failure or error
-            if self._end():
-                break
-        if failure is not None:
-            try:
-                raise failure
-            finally:
-                del failure  # or the frame in its traceback would keep it
+            if self._finish_closing(submission):
+                return
 
     def close(self) -> None:
         """Block until the stream is empty and give it back. Closing twice is fine; so is closing on a lost device.
 
         An operation that goes on to enqueue here afterwards fails with `ClosedError`.
         """
-        failed: list[Submission] = []
         while True:
+            submission: Submission | None = None
             try:
                 submission = self._submit_rest()
                 if submission is not None:
                     submission.block()  # interrupted here, the stream stays open: it still has work
             except ClosedError:
-                if self._is_over:
-                    return
-                raise
-            if submission is not None and submission.error is not None:
-                if self._is_not_past(submission):
-                    submission.raise_error()
-                failed.append(submission)
-            if self._end():
-                break
-        for submission in failed:
-            if not isinstance(submission.error, ClosedError):  # of the device, meanwhile
-                submission.raise_unreported()
+                if not self._is_over:
+                    raise
+            if self._finish_closing(submission):
+                return
+
+    def _finish_closing(self, waited: Submission | None) -> bool:
+        """What closing does once it has waited: True when it is over. Raises what nobody has heard of."""
+        error = None if waited is None else waited.error
+        if waited is not None and error is not None and self._done < waited.number and self.device.is_healthy:
+            waited.raise_error()  # the driver failed to say whether the work is done
+        try:
+            if not self._is_over and not self._end():
+                return False
+        except Exception:
+            self._raise_unreported()
+            raise
+        self._raise_unreported()
+        if waited is not None and isinstance(error, DeviceLostError):
+            waited.raise_error()
+        return True
 
     @property
     def _is_over(self) -> bool:
         """The stream was closed, by itself or with its device."""
         return self._closed or bool(self.device._closed_because)
-
-    def _is_not_past(self, submission: Submission) -> bool:
-        """The driver failed to say whether the work is done; and the device is not lost."""
-        return self._done < submission.number and self.device.is_healthy
 
     def _submit_rest(self) -> Submission | None:
         """What closing has to wait for: work of others too, but not on a borrowed stream, which goes on without us."""
@@ -315,6 +317,8 @@ class Stream:
                 device.driver.stream_destroy(handle)  # only ends the loan of a borrowed one
         except ClosedError:  # of the device, meanwhile
             pass
+        except DeviceLostError as lost:
+            raise device._note_lost(lost) from lost
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[StreamHandle | None]:
@@ -467,9 +471,33 @@ class Stream:
                     pending.popleft()
                     continue
                 error = failure
+                self._failures.append(Failure(submission.number, failure))
             self._done = submission.number
             submission._finish(error, released, callbacks)
             pending.popleft()  # behind it: what is not in here any more nobody finishes
+
+    def _note_looked_at(self, number: int) -> None:
+        """Somebody has waited for work of that number: what failed up to there is no news any more."""
+        with self.device._lock:
+            for failure in self._failures:
+                if failure.number <= number:
+                    failure.reported = True
+
+    def _raise_unreported(self, last: Submission | None = None) -> None:
+        """Raise the first failure that nobody has had or waited past, and take all for reported.
+
+        `last` was waited for: its own error has a traceback. A lost device is told again and again.
+        """
+        with self.device._lock:
+            failures = [failure for failure in self._failures if not failure.reported]
+            for failure in failures:
+                failure.reported = True
+        if last is not None and last.error is not None:
+            is_first = not failures or failures[0].number == last.number
+            if isinstance(last.error, DeviceLostError) or (is_first and not last.reported):
+                last.raise_error()
+        if failures:
+            raise failures[0].new_error()
 
     def _fail_pending(
         self,

@@ -13,11 +13,12 @@ Invariants, all under the device's lock:
 
 from __future__ import annotations
 
+import copy
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DeviceLostError
+from ..errors import CudaAsyncError, DeviceLostError
 from ._kept_errors import note_kept_error
 from ._watchdog import waiting
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ..driver import EventHandle
     from ._stream import Stream
 
-__all__ = ["CAPTURE_UNSUPPORTED", "Submission"]
+__all__ = ["CAPTURE_UNSUPPORTED", "Failure", "Part", "Submission"]
 
 CAPTURE_UNSUPPORTED = 900
 """A driver call's answer while some thread captures a graph in the mode that forbids that call to all threads."""
@@ -45,6 +46,84 @@ def _elsewhere(traceback: TracebackType | None) -> TracebackType | None:
             break
         traceback = traceback.tb_next
     return traceback
+
+
+class Failure:
+    """What a stream remembers of work that failed: its number, and the error without the frames that it came through.
+
+    Attributes:
+        reported: somebody has had the error, or has waited for later work since.
+    """
+
+    __slots__ = ("_error", "number", "reported")
+
+    def __init__(self, number: int, error: BaseException) -> None:
+        self.number = number
+        self.reported = False
+        self._error = _without_frames(error)
+
+    def new_error(self) -> BaseException:
+        """The error, to be raised: a copy each time, for it keeps the frames that it is raised through."""
+        return _without_frames(self._error)
+
+
+def _without_frames(error: BaseException) -> BaseException:
+    try:
+        return copy.copy(error)
+    except Exception:  # a class whose arguments are not what it was made with
+        return CudaAsyncError(f"{type(error).__name__}: {error}")
+
+
+class Part:
+    """Work of one operation in numbers of a stream that others' events have closed, or will.
+
+    It stands where a submission would: what failed in these numbers is the operation's, too.
+    """
+
+    __slots__ = ("first", "number", "stream")
+
+    traceback: TracebackType | None = None
+
+    def __init__(self, stream: Stream, first: int, last: int) -> None:
+        self.stream = stream
+        self.first = first
+        self.number = last
+
+    @property
+    def done(self) -> bool:
+        """The device is past it."""
+        return self.stream._closed or self.stream._done >= self.number
+
+    def poll(self) -> bool:
+        """Ask the device; True when done."""
+        if not self.done:
+            self.stream._refresh()
+        return self.done
+
+    def _failure(self) -> Failure | None:
+        if not self.stream._failures:
+            return None
+        with self.stream.device._lock:
+            return next((f for f in self.stream._failures if self.first <= f.number <= self.number), None)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What failed, or None."""
+        failure = self._failure()
+        return None if failure is None else failure.new_error()
+
+    def note_reported(self) -> None:
+        """Somebody has the error now."""
+        failure = self._failure()
+        if failure is not None:
+            failure.reported = True
+
+    def raise_error(self) -> None:
+        """Raise what failed, if anything."""
+        error = self.error
+        if error is not None:
+            self.note_reported()
+            raise error
 
 
 class Submission:
@@ -144,7 +223,9 @@ class Submission:
                 device._events.append(self.event)
 
     def raise_error(self) -> None:
-        """Raise what the device reported, if anything."""
+        """Raise what the device reported, if anything: whoever waits for this has looked at what was before it."""
+        if self.stream._failures:
+            self.stream._note_looked_at(self.number)
         if self.error is not None:
             self.note_reported()
             raise self.error.with_traceback(self.traceback)
@@ -154,13 +235,11 @@ class Submission:
         self.reported = True
         stream = self.stream
         with stream.device._lock:
+            for failure in stream._failures:
+                if failure.number == self.number:
+                    failure.reported = True
             if stream._last is self:
                 stream._last = None
-
-    def raise_unreported(self) -> None:
-        """Raise what the device reported, if nobody has had it yet or the device is lost."""
-        if not self.reported or isinstance(self.error, DeviceLostError):
-            self.raise_error()
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Call `callback` once, from some thread, when done; False (and no call) when that is so already."""

@@ -69,6 +69,13 @@ async def wait_for_submission(submission: Submission) -> None:
     Cancelling stops the waiting only.
     """
     if not submission.poll():
+        await wait_until_done(submission)
+    submission.raise_error()
+
+
+async def wait_until_done(submission: Submission) -> None:
+    """Suspend this task until the device has passed `submission`, or that has failed."""
+    if not submission.poll():
         library = _require_library()
         device = submission.stream.device
         began = time.perf_counter()
@@ -94,7 +101,6 @@ async def wait_for_submission(submission: Submission) -> None:
             with waiting(submission, _nothing_else):
                 await _wait_for_callback(begin)
         device._note_wait(time.perf_counter() - began)
-    submission.raise_error()
 
 
 def _nothing_else() -> str:

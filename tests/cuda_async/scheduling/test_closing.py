@@ -9,7 +9,7 @@ import sys
 import pytest
 
 PREAMBLE = """
-import asyncio, gc, sys, threading
+import asyncio, gc, sys, threading, time
 import numpy as np
 import cuda_async as ca
 
@@ -86,6 +86,50 @@ for _ in range(200):
     with ca.use_device(second):
         assert ca.ones(2).to_host().sync().sum() == 2
     second.close()
+""",
+    "two who close it": """
+closing = threading.Event()
+first = ca.Device(NAME).open()
+driver, close = first.driver, first.driver.close
+
+def close_slowly():
+    closing.set()
+    time.sleep(0.2)
+    close()
+
+driver.close = close_slowly
+thread = threading.Thread(target=first.close)
+thread.start()
+assert closing.wait(10)
+first.close()
+assert ca.Device(NAME) is not first
+with ca.use_device(ca.Device(NAME)):
+    assert ca.ones(2).to_host().sync().sum() == 2
+thread.join()
+""",
+    "closed while it is opened": """
+from cuda_async.driver import cuda, host
+module = host if NAME.startswith("host") else cuda
+opener = "open_host_driver" if module is host else "open_cuda_driver"
+opening, closed, opens = threading.Event(), threading.Event(), getattr(module, opener)
+
+def open_slowly(ordinal):
+    driver = opens(ordinal)
+    close = driver.close
+    driver.close = lambda: (closed.set(), close())
+    opening.set()
+    time.sleep(0.2)
+    return driver
+
+setattr(module, opener, open_slowly)
+first = ca.Device(NAME)
+thread = threading.Thread(target=lambda: expect(ca.ClosedError, "closed", first.open))
+thread.start()
+assert opening.wait(30)
+first.close()
+thread.join()
+assert closed.is_set()
+assert not first.is_open
 """,
     "streams that are closed at the same time": """
 sys.setswitchinterval(1e-6)

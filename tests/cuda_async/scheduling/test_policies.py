@@ -179,3 +179,39 @@ def test_pools_replace_streams_that_somebody_closed(device, make):
     assert closed not in found
     assert {stream.priority for stream in found} == {closed.priority}
     assert ca.ones(4).schedule(policy).to_host().sync().tolist() == [1.0] * 4
+
+
+def test_a_pool_replaces_all_closed_streams_at_once(device):
+    """Whoever finds one of them closed gets an open one, also where another thread was here first."""
+    policy = ca.StreamPoolRoundRobin(2, device=device)
+    first, second = streams_of(policy, 2)
+    first.close()
+    second.close()
+    assert not any(stream._closed for stream in streams_of(policy, 2))
+    for _ in range(2):
+        assert not any(stream._closed for stream in policy._pool.renew())
+
+
+def test_closed_streams_are_forgotten_by_least_loaded(device):
+    policy = ca.LeastLoaded(2, device=device)
+    for _ in range(20):
+        policy.next_stream().close()
+    policy.next_stream()
+    assert len(policy._last_used) <= 3
+
+
+def test_a_policy_does_not_depend_on_the_default_device(stepped):
+    """Which may be lost; and a policy of a lost device does not keep operands on another from running."""
+    other = checked_device()
+    there = ca.SingleStream(other.create_stream())
+    x = ca.ones(4).start(there).sync()
+    lost = ca.SingleStream(stepped.create_stream())
+    stepped.driver.fail_device(RuntimeError("unplugged"))
+    with pytest.raises(ca.DeviceLostError):
+        ca.ones(4).sync()
+    with ca.use_policy(there):
+        assert ca.ones(4).to_host().sync().tolist() == [1.0] * 4
+    with ca.use_policy(lost):
+        assert ca.copy(x).to_host().sync().tolist() == [1.0] * 4
+        with pytest.raises(ca.DeviceLostError):
+            ca.ones(4).sync()
