@@ -531,7 +531,9 @@ class _Fork:
     def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
         self.results.append(value)
         branch = self.used[-1]
-        if branch._next != execution.began or branch._closed:  # others' events have closed some of it
+        if branch._recorder is None and (
+            branch._next != execution.began or branch._closed
+        ):  # others' events have closed some of it
             execution.note_part(branch._next - 1)
         if len(self.results) < len(self.ops):
             return self.begin(execution)

@@ -390,16 +390,15 @@ class Execution:
             if ctx is not None and ctx.device._lost is None:
                 raise ctx.device._note_lost(lost) from lost
             raise
-        if not is_through and self.enqueued:
+        if not is_through and self.enqueued and self.ctx.stream._recorder is None:
             stream = self.ctx.stream
             self.note_part(stream._next if stream._dirty else stream._next - 1)
         return is_through
 
     def note_part(self, last: int) -> None:
         """What was enqueued from `began` to `last` is closed by others' events, or may be before this goes on."""
-        stream = self.ctx.stream
-        if stream._recorder is None and last >= self.began:
-            self.sources.append(Part(stream, self.began, last))
+        if last >= self.began:
+            self.sources.append(Part(self.ctx.stream, self.began, last))
 
     def _run(self) -> bool:
         op: Any = self._op  # of any kind: what its kind has besides is asked for
@@ -527,7 +526,7 @@ class Execution:
             with device._lock:  # the context is bound: this follows a run on the same thread
                 if not stream._closed:
                     submission = stream._record()
-                    if submission.number > self.began:
+                    if stream._recorder is None and submission.number > self.began:
                         self.note_part(submission.number - 1)
                     return submission
                 device._check_usable()  # a device waits for nothing when it is closed; a stream is past all then

@@ -7,6 +7,7 @@ import random
 import threading
 import weakref
 
+import anyio.lowlevel
 import pytest
 
 import cuda_async as ca
@@ -212,7 +213,10 @@ async def test_what_a_device_failure_that_nobody_took_holds_makes_room(host):
     gc.disable()
     try:
         stream = host.create_stream()
-        ca.foreign(fail, writes=[await mebibytes(32)]).start(ca.SingleStream(stream))
+        future = ca.foreign(fail, writes=[await mebibytes(32)]).start(ca.SingleStream(stream))
+        while future.state == "enqueueing":
+            await anyio.lowlevel.checkpoint()
+        del future
         stream.record().synchronize()
         stream.close()  # its last submission, that of the event, has not failed
         del stream

@@ -17,6 +17,7 @@ from ._pin_loads import PinLoads
 from ._select_branches import SelectBranches
 from ._settle import SettleLoads
 from ._state_ranges import StateRanges
+from ._turn_repeats import TurnRepeats
 
 PIPELINE: tuple[Pass, ...] = (
     FoldConstants(),
@@ -40,7 +41,13 @@ AFTER_CHECKS: tuple[Pass, ...] = (
 FUSE: tuple[Pass, ...] = (FuseMultiplyAdd(), EliminateDead())
 """In between, where the kernel allows it."""
 
-EXPAND: tuple[Pass, ...] = (ExpandScans(), EliminateCommon(), EliminateDead(), SettleLoads())
+EXPAND: tuple[Pass, ...] = (
+    ExpandScans(),
+    TurnRepeats(),
+    EliminateCommon(),
+    EliminateDead(),
+    SettleLoads(),
+)
 """What makes of compiled kernels what the assembler can."""
 
 
@@ -91,6 +98,7 @@ __all__ = [
     "SelectBranches",
     "SettleLoads",
     "StateRanges",
+    "TurnRepeats",
     "order",
     "pipeline",
     "run_passes",
