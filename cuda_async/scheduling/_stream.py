@@ -216,21 +216,20 @@ class Stream:
 
         An operation that goes on to enqueue here afterwards fails with `ClosedError`.
         """
-        from ._waiting import wait_until_done
+        from ._waiting import checkpoint, wait_until_done
 
         while True:
             submission: Submission | None = None
             try:
                 submission = self._submit_rest()
-                if submission is not None:
-                    await wait_until_done(
-                        submission
-                    )  # cancelled here, the stream stays open: it still has work
+                if submission is not None:  # cancelled in here, the stream stays open: it still has work
+                    await wait_until_done(submission)
             except ClosedError:
                 if not self._is_over:
                     raise
             if self._finish_closing(submission):
                 return
+            await checkpoint()  # somebody enqueued meanwhile
 
     def close(self) -> None:
         """Block until the stream is empty and give it back. Closing twice is fine; so is closing on a lost device.
