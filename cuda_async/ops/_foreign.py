@@ -264,6 +264,7 @@ class Foreign(DeviceOp[tuple[Tensor, ...]]):
             )
             ctx.retain(call)
         else:
+            ctx.stream._check_open()
             for tensor in self._reads:
                 ctx.read(tensor)
             for tensor in self._writes:
