@@ -531,9 +531,10 @@ class _Fork:
     def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
         self.results.append(value)
         branch = self.used[-1]
-        if branch._recorder is None and (
+        is_in_parts = (
             branch._next != execution.began or branch._closed
-        ):  # others' events have closed some of it
+        )  # others' events have closed some of it
+        if is_in_parts and branch._recorder is None:
             execution.note_part(branch._next - 1)
         if len(self.results) < len(self.ops):
             return self.begin(execution)

@@ -350,9 +350,8 @@ class Execution:
                 self.block = _WorkerBlock(functools.partial(self._ask, policy))
                 return
             stream = next_stream(policy, bound)
-        if policy is None or (
-            bound is not None and stream.device is not bound
-        ):  # what it works on is elsewhere
+        is_elsewhere = policy is not None and bound is not None and stream.device is not bound
+        if policy is None or is_elsewhere:
             device = bound or default_device_if_known()
             policy = device._policy if device is not None and device._driver is not None else None
             if device is None or policy is None:
@@ -526,8 +525,8 @@ class Execution:
             with device._lock:  # the context is bound: this follows a run on the same thread
                 if not stream._closed:
                     submission = stream._record()
-                    if stream._recorder is None and submission.number > self.began:
-                        self.note_part(submission.number - 1)
+                    if stream._recorder is None and (self.sources or submission.number > self.began):
+                        self._leave_rest_to(submission)
                     return submission
                 device._check_usable()  # a device waits for nothing when it is closed; a stream is past all then
             self.note_part(stream._next - 1)
@@ -535,6 +534,14 @@ class Execution:
             return stream._last
         except DeviceLostError as lost:
             raise device._note_lost(lost) from lost
+
+    def _leave_rest_to(self, submission: Submission) -> None:
+        """What came before its number is in parts; its own error comes out of it, as it was raised."""
+        for source in self.sources:
+            if type(source) is Part and source.stream is submission.stream:
+                source.number = min(source.number, submission.number - 1)
+        if submission.number > self.began:
+            self.note_part(submission.number - 1)
 
     def abandon(self) -> None:
         """After an error or a cancel: what was enqueued still gets its event, so that it is released in time."""
