@@ -22,7 +22,7 @@ from ..scheduling import (
     wait_for_submission,
 )
 from ._execution import check_not_in_callback, run_detached
-from ._lost_failures import lost_failures
+from ._lost_failures import lost_failures, unasked_futures
 from ._turns import MAX_ENQUEUEING_S, current_turn
 
 if TYPE_CHECKING:
@@ -138,6 +138,8 @@ class DeviceFuture(Generic[T]):
                     self._traceback = error.__traceback__
                     note_kept_error(self)
                     self._unasked = not _is_of_closing(error, execution)
+                    if self._unasked:
+                        unasked_futures.add(self)
             elif self._move(Move.SUBMIT):
                 self._submission = submission
                 self._sources = execution.sources
@@ -271,9 +273,15 @@ class DeviceFuture(Generic[T]):
             self._settle()
         return self._outcome()
 
-    def __del__(self) -> None:
-        if getattr(self, "_unasked", False) and self._error is not None:
+    def note_lost(self) -> None:
+        """Nobody will ask for the error any more."""
+        if self._unasked and self._error is not None:
+            self._unasked = False
             lost_failures.append(self._error)
+
+    def __del__(self) -> None:
+        if getattr(self, "_unasked", False):
+            self.note_lost()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a DeviceFuture cannot be copied or pickled; it may be awaited as often as wanted")

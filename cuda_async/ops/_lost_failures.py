@@ -1,20 +1,27 @@
 """Failures of futures that nobody asked, until they are logged.
 
 A future may be collected anywhere, inside a lock that a handler of the logger's wants, so it only notes its error; the
-next operation that is run logs it, or the end of the process.
+next operation that is run logs it. The end of the process logs those of futures that are there still: a failed one is
+part of a cycle (error, traceback, frames), so it takes the garbage collector to collect it.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import weakref
 from collections import deque
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["log_lost_failures", "lost_failures"]
+if TYPE_CHECKING:
+    from ._future import DeviceFuture
+
+__all__ = ["log_lost_failures", "lost_failures", "unasked_futures"]
 
 _logger = logging.getLogger("cuda_async")
 
 lost_failures: deque[BaseException] = deque()
+unasked_futures: weakref.WeakSet[DeviceFuture[Any]] = weakref.WeakSet()
 
 
 def log_lost_failures() -> None:
@@ -27,4 +34,10 @@ def log_lost_failures() -> None:
         _logger.error("an operation that was started failed, and nobody asked its future", exc_info=error)
 
 
-atexit.register(log_lost_failures)
+def _at_exit() -> None:
+    for future in list(unasked_futures):
+        future.note_lost()
+    log_lost_failures()
+
+
+atexit.register(_at_exit)

@@ -192,7 +192,8 @@ class Device:
                             print_at_exit(self, host_driver)
                     if self._closed_because:  # meanwhile
                         closed, self._driver = self._driver, None
-                        closed.close()
+                        if closed is not None:  # or who closes the device has found it
+                            closed.close()
                         self._check_not_closed()
             if opened and self.kind == "cuda":
                 for get_ready in _behind_opening:
@@ -758,8 +759,7 @@ class Device:
                 _default = None
 
     def _give_back(self) -> None:
-        with self._open_lock:  # whoever is opening it closes what comes of it
-            driver, self._driver = self._driver, None
+        driver, self._driver = self._driver, None  # whoever is opening it closes what comes of it
         self._policy = None
 
         def was_closed() -> ClosedError:

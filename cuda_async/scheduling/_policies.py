@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ..errors import SchedulingError
 from ._current import current_device, default_device_if_known
-
-if TYPE_CHECKING:
-    from ._device import Device
-    from ._stream import Stream
+from ._device import Device
+from ._stream import Stream
 
 __all__ = ["LeastLoaded", "PriorityStreams", "SchedulingPolicy", "SingleStream", "StreamPoolRoundRobin"]
 
@@ -33,6 +31,8 @@ class _Pool:
     def __init__(self, device: Device | None, count: int, priority: int = 0) -> None:
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise SchedulingError(f"a stream pool needs a number of streams, at least 1, got {count!r}")
+        if device is not None and not isinstance(device, Device):
+            raise TypeError(f'a stream pool is of a Device such as ca.Device("cuda:0"), got {device!r}')
         self._device = device
         self._count = count
         self._priority = priority
@@ -91,6 +91,8 @@ class SingleStream:
     """Everything on one stream, in order."""
 
     def __init__(self, stream: Stream | None = None, *, device: Device | None = None) -> None:
+        if stream is not None and not isinstance(stream, Stream):
+            raise TypeError(f"SingleStream takes a Stream, got {stream!r}; device.create_stream() makes one")
         self._stream = stream
         self._pool = None if stream is not None else _Pool(device, 1)
 

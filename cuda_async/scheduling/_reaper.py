@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DeviceLostError
 from ._current import default_device_if_known
 from ._device import Device, all_open_devices
-from ._waiting import wait_for_callback, wait_for_submission
+from ._waiting import checkpoint, wait_for_callback, wait_for_submission
 from ._workers import abandoned_work, left_behind
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Drain:
         for work in abandoned_work():
             await wait_for_callback(work.begin_waiting, left_behind)
         for _ in range(2):
+            await checkpoint()  # what the loop's callbacks of ended tasks hold goes with its next turn
             for submission in _open_submissions():
                 try:
                     await wait_for_submission(submission)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
     from ..driver import EventHandle
+    from ._device import Device
     from ._stream import Stream
 
 __all__ = ["CAPTURE_UNSUPPORTED", "Failure", "Part", "Submission"]
@@ -52,12 +53,13 @@ class Failure:
     """What a stream remembers of work that failed: its number, and the error without the frames that it came through.
 
     Attributes:
-        reported: somebody has had the error, or has waited for later work since.
+        reported: somebody has had the error, or has waited for later work since; under the device's lock.
     """
 
-    __slots__ = ("_error", "number", "reported")
+    __slots__ = ("_error", "device", "number", "reported")
 
-    def __init__(self, number: int, error: BaseException) -> None:
+    def __init__(self, device: Device, number: int, error: BaseException) -> None:
+        self.device = device
         self.number = number
         self.reported = False
         self._error = _without_frames(error)
@@ -116,7 +118,8 @@ class Part:
         """Somebody has the error now."""
         failure = self._failure()
         if failure is not None:
-            failure.reported = True
+            with self.stream.device._lock:
+                failure.reported = True
 
     def raise_error(self) -> None:
         """Raise what failed, if anything."""

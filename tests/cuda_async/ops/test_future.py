@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import subprocess
+import sys
 import threading
 
 import anyio
@@ -195,3 +197,26 @@ def test_what_ends_well_or_is_cancelled_is_not_logged(device, caplog):
 
 def interrupt_now():
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_failure_that_nobody_asked_for_is_logged_at_the_end(kept):
+    """Whether the future is still held, or in a cycle that was never collected."""
+    program = f"""
+import gc
+import cuda_async as ca
+
+def boom(_):
+    raise ValueError("nobody asks")
+
+gc.disable()
+future = ca.value(1).map(boom).start()
+while future.state == "enqueueing":
+    pass
+if not {kept}:
+    del future
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stderr.count("nobody asked its future") == 1
+    assert "ValueError: nobody asks" in done.stderr

@@ -22,8 +22,9 @@ from cuda_async.driver._inline import set_runner
 from cuda_async.memory import PinnedPool, Usage
 from cuda_async.ops._future import DeviceFuture
 from cuda_async.ops._shared import Gate
-from cuda_async.scheduling import Submission, Unfinished, _device, _policies, _watchdog, _workers
-from cuda_async.testing import explore
+from cuda_async.scheduling import Part, Submission, Unfinished, _device, _policies, _watchdog, _workers
+from cuda_async.scheduling._submission import Failure
+from cuda_async.testing import checked_device, explore
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 
@@ -36,7 +37,8 @@ OF_THE_DEVICE = (
 )
 """Calls of the driver that enqueue: check, order and enqueue are one."""
 FIELDS = {
-    ca.Stream: ("_next", "_done", "_dirty", "_last", "_retained", "_closed", "_waiter"),
+    ca.Stream: ("_next", "_done", "_dirty", "_last", "_retained", "_closed", "_waiter", "_users"),
+    Failure: ("reported",),
     Submission: ("done", "error", "callbacks", "sleepers", "retained"),
     ca.Device: ("_used", "_used_high"),
     DeviceFuture: ("_state", "_submission", "_value", "_error", "_execution"),
@@ -51,6 +53,8 @@ def lock_of(thing):
         return thing.device._lock
     if isinstance(thing, Submission):
         return thing.stream.device._lock
+    if isinstance(thing, Failure):
+        return thing.device._lock
     if isinstance(thing, Unfinished):
         return _workers._abandoned_lock
     return thing.lock if isinstance(thing, (Gate, _workers._Workers)) else thing._lock
@@ -621,3 +625,79 @@ def test_cache_is_not_cleared_while_a_graph_is_put_into_it(stepped):
     cache.get(4)
     storing.thread.join(10)
     assert len(cache) == 0
+
+
+class LookedAt(collections.deque):
+    """Failures of a stream that say where they were gone through without its device's lock."""
+
+    device = None
+
+    def __iter__(self):
+        look(self.device._lock, "failures")
+        return super().__iter__()
+
+
+def fail(_):
+    raise ValueError("as planned")
+
+
+def test_failures_are_gone_through_under_the_lock(host, monkeypatch):
+    monkeypatch.setattr(LookedAt, "device", host)
+    stream = host.create_stream()
+    stream._failures = LookedAt(maxlen=32)
+    guard(monkeypatch, Failure, "reported")
+    query = host.driver.stream_query
+    monkeypatch.setattr(
+        host.driver, "stream_query", lambda h: (look(host._lock, "stream_query"), query(h))[1]
+    )
+    ca.foreign(lambda _: None).sync()
+    ca.foreign(fail).start(ca.SingleStream(stream))
+    stream.record().synchronize()  # waited past it
+    part = Part(stream, 1, stream._next)
+    assert isinstance(part.error, ca.CudaAsyncError)
+    with pytest.raises(ca.CudaAsyncError, match="as planned"):
+        part.raise_error()
+    ca.foreign(fail).start(ca.SingleStream(stream))
+    stream.handle  # noqa: B018
+    with pytest.raises(ca.CudaAsyncError, match="as planned"):
+        stream.synchronize()
+    assert stream.is_done
+    host.synchronize()  # with a handle that others know, by a call that takes long
+    stream.close()
+    assert set(BROKEN) == set()
+
+
+def test_closed_streams_of_a_pool_are_replaced_under_its_lock(host, monkeypatch):
+    policy = ca.StreamPoolRoundRobin(2, device=host)
+    for _ in range(2):
+        policy.next_stream().close()
+    create, owned = host.create_stream, []
+
+    def created(**options):
+        owned.append(host._pool_lock._is_owned())
+        return create(**options)
+
+    monkeypatch.setattr(host, "create_stream", created)
+    policy.next_stream()
+    assert owned == [True, True]
+
+
+def test_who_closes_a_device_second_returns_when_it_is_closed(monkeypatch):
+    device = checked_device()
+    close, inside, goes_on = device.driver.close, threading.Event(), threading.Event()
+
+    def close_slowly():
+        inside.set()
+        assert goes_on.wait(10)
+        close()
+
+    monkeypatch.setattr(device.driver, "close", close_slowly)
+    threads = [threading.Thread(target=device.close) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+        assert inside.wait(10)
+    threads[1].join(0.2)
+    assert threads[1].is_alive()
+    goes_on.set()
+    for thread in threads:
+        thread.join(10)

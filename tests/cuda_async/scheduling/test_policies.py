@@ -215,3 +215,11 @@ def test_a_policy_does_not_depend_on_the_default_device(stepped):
         assert ca.copy(x).to_host().sync().tolist() == [1.0] * 4
         with pytest.raises(ca.DeviceLostError):
             ca.ones(4).sync()
+
+
+def test_pools_and_single_streams_take_what_they_say(device):
+    with pytest.raises(TypeError, match=r"SingleStream takes a Stream, got Device\(.*create_stream"):
+        ca.SingleStream(device)
+    for make in (ca.StreamPoolRoundRobin, ca.LeastLoaded, ca.SingleStream):
+        with pytest.raises(TypeError, match="a stream pool is of a Device such as .*, got 'host:0'"):
+            make(device="host:0")
