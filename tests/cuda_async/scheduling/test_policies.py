@@ -221,5 +221,5 @@ def test_pools_and_single_streams_take_what_they_say(device):
     with pytest.raises(TypeError, match=r"SingleStream takes a Stream, got Device\(.*create_stream"):
         ca.SingleStream(device)
     for make in (ca.StreamPoolRoundRobin, ca.LeastLoaded, ca.SingleStream):
-        with pytest.raises(TypeError, match="a stream pool is of a Device such as .*, got 'host:0'"):
+        with pytest.raises(TypeError, match=r"a stream pool is of a Device such as .*, got 'host:0'"):
             make(device="host:0")
