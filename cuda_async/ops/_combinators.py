@@ -481,7 +481,7 @@ def parallel(*ops: DeviceOp[Any]) -> DeviceOp[Any]:
 class _Fork:
     """Branches on other streams: each starts behind the chain's stream and is joined by it."""
 
-    __slots__ = ("began", "home", "is_given", "ops", "policy", "results", "used")
+    __slots__ = ("home", "is_given", "ops", "policy", "results", "used")
 
     @property
     def streams(self) -> list[Stream]:
@@ -491,7 +491,6 @@ class _Fork:
         self, execution: Execution, ops: list[DeviceOp[Any]], policy: SchedulingPolicy | None
     ) -> None:
         self.home = execution.ctx
-        self.began = execution.began
         self.ops = ops
         self.is_given = policy is not None
         self.policy = policy or policy_in_force() or execution.ctx.device.policy
@@ -506,7 +505,6 @@ class _Fork:
         self.used.append(stream)
         execution.enqueued = True
         execution.ctx = context_on(stream)
-        execution.began = stream._next
         execution.frames.append(self)
         return self.ops[len(self.results)]
 
@@ -530,12 +528,6 @@ class _Fork:
 
     def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
         self.results.append(value)
-        branch = self.used[-1]
-        is_in_parts = (
-            branch._next != execution.began or branch._closed
-        )  # others' events have closed some of it
-        if is_in_parts and branch._recorder is None:
-            execution.note_part(branch._next - 1)
         if len(self.results) < len(self.ops):
             return self.begin(execution)
         home = self.home
@@ -544,7 +536,6 @@ class _Fork:
         else:
             self._join()
         execution.ctx = home
-        execution.began = self.began
         execution.value = tuple(self.results)
         return None
 

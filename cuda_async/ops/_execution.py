@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import DeviceLostError, OperationCancelledError, ReentrancyError, SchedulingError
 from ..scheduling import (
-    Part,
     Stream,
     Unfinished,
     WaitElsewhere,
@@ -49,7 +48,7 @@ from ._turns import MAX_ENQUEUEING_S, current_turn
 from ._unprepared import UNPREPARED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from ..scheduling import Device, SchedulingPolicy, Submission
     from ._op import DeviceOp
@@ -190,13 +189,13 @@ class _WorkerBlock:
 
 
 class DeviceWait:
-    """Wait until the device is past what is looked at next; the submission is behind the sources."""
+    """Wait until the device is past what is looked at next; the last submission is behind the others."""
 
-    __slots__ = ("sources", "submission")
+    __slots__ = ("submission", "submissions")
 
-    def __init__(self, sources: Sequence[Submission | Part], submission: Submission) -> None:
-        self.sources = sources
-        self.submission = submission
+    def __init__(self, submissions: list[Submission]) -> None:
+        self.submissions = submissions
+        self.submission = submissions[-1]
 
     def begin(self, wake: Callable[[], None]) -> Callable[[], None]:
         if not self.submission.add_callback(wake):
@@ -214,8 +213,8 @@ class DeviceWait:
                 raise
 
     def raise_error(self) -> None:
-        for source in (*self.sources, self.submission):
-            source.raise_error()
+        for submission in self.submissions:
+            submission.raise_error()
 
     def describe(self) -> str:
         return f"host data of {self.submission.stream!r}"
@@ -281,9 +280,7 @@ class Execution:
         host_pending: host arrays were handed out whose copy may still run; in a recording, where there are none, that
             callbacks are a place to stop at.
         owner: the gate of the shared operation that this is the run of, if any.
-        began: the number that its stream stood at when it began, or went on, to enqueue there.
-        sources: work whose errors are this execution's too: submissions of shared operations that were used, and
-            parts of its own that are closed by others' events.
+        sources: submissions of shared operations that were used, whose errors are this execution's too.
         cancelled: enqueue nothing further; looked at before each step of a chain, so a run on another thread ends with
             the step that it is at.
         detached: since it went on on worker threads: what `drain()` waits for.
@@ -294,7 +291,6 @@ class Execution:
         "_expect_prepared",
         "_op",
         "_policy",
-        "began",
         "block",
         "cancelled",
         "chosen_by",
@@ -322,8 +318,7 @@ class Execution:
         self.enqueued = False
         self.host_pending = False
         self.owner: Gate | None = None
-        self.began = 0
-        self.sources: list[Submission | Part] = []
+        self.sources: list[Submission] = []
         self._expect_prepared: DeviceOp[Any] | None = None
         self._policy = policy
         self._asked = False
@@ -383,21 +378,12 @@ class Execution:
 
     def _run_or_note_loss(self) -> bool:
         try:
-            is_through = self._run()
+            return self._run()
         except DeviceLostError as lost:
             ctx = getattr(self, "ctx", None)
             if ctx is not None and ctx.device._lost is None:
                 raise ctx.device._note_lost(lost) from lost
             raise
-        if not is_through and self.enqueued and self.ctx.stream._recorder is None:
-            stream = self.ctx.stream
-            self.note_part(stream._next if stream._dirty else stream._next - 1)
-        return is_through
-
-    def note_part(self, last: int) -> None:
-        """What was enqueued from `began` to `last` is closed by others' events, or may be before this goes on."""
-        if last >= self.began:
-            self.sources.append(Part(self.ctx.stream, self.began, last))
 
     def _run(self) -> bool:
         op: Any = self._op  # of any kind: what its kind has besides is asked for
@@ -412,7 +398,6 @@ class Execution:
                 if self.block is not None:  # the device was closed meanwhile
                     return False
         self.ctx.driver.bind()
-        self.began = self.ctx.stream._next
         frames = self.frames
         then = common.then
         launch = common.launch
@@ -506,7 +491,7 @@ class Execution:
             return False
         self.frames.append(frame)
         self.value = value
-        self.block = DeviceWait(tuple(self.sources), submission)
+        self.block = DeviceWait([*self.sources, submission])
         return True
 
     def raise_source_error(self) -> None:
@@ -524,24 +509,14 @@ class Execution:
         try:
             with device._lock:  # the context is bound: this follows a run on the same thread
                 if not stream._closed:
-                    submission = stream._record()
-                    if stream._recorder is None and (self.sources or submission.number > self.began):
-                        self._leave_rest_to(submission)
-                    return submission
-                device._check_usable()  # a device waits for nothing when it is closed; a stream is past all then
-            self.note_part(stream._next - 1)
-            self.raise_source_error()
-            return stream._last
+                    return stream._record()
+                device._check_usable()  # a device waits for nothing when it is closed, a stream does:
+                # all on it is done. The last of it is gone where it failed and somebody has had that.
+                if stream._last is None:
+                    stream._check_open()
+                return stream._last
         except DeviceLostError as lost:
             raise device._note_lost(lost) from lost
-
-    def _leave_rest_to(self, submission: Submission) -> None:
-        """What came before its number is in parts; its own error comes out of it, as it was raised."""
-        for source in self.sources:
-            if type(source) is Part and source.stream is submission.stream:
-                source.number = min(source.number, submission.number - 1)
-        if submission.number > self.began:
-            self.note_part(submission.number - 1)
 
     def abandon(self) -> None:
         """After an error or a cancel: what was enqueued still gets its event, so that it is released in time."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from types import TracebackType
 
-    from ..scheduling import Part, Submission
+    from ..scheduling import Submission
     from ._execution import Execution
 
 __all__ = ["DeviceFuture"]
@@ -87,8 +87,8 @@ class DeviceFuture(Generic[T]):
     _state: State
     _execution: Execution | None  # None once everything is enqueued: it holds operations and their operands
     _submission: Submission | None
-    _failed: Submission | Part | None  # what the error comes from, if it is the device's
-    _sources: list[Submission | Part]  # whose errors are this future's too
+    _failed: Submission | None  # what the error comes from, if it is the device's
+    _sources: list[Submission]  # of shared operations that were used: their errors are this future's too
     _value: Any  # a T, once enqueued
     _error: BaseException | None
     _traceback: TracebackType | None  # of the error, as it was; each raise starts from it, or it would grow

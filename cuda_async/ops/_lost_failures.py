@@ -8,7 +8,9 @@ part of a cycle (error, traceback, frames), so it takes the garbage collector to
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
+import threading
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -24,14 +26,27 @@ lost_failures: deque[BaseException] = deque()
 unasked_futures: weakref.WeakSet[DeviceFuture[Any]] = weakref.WeakSet()
 
 
+class _Logging(threading.local):
+    is_under_way = False
+
+
+_logging = _Logging()
+
+
 def log_lost_failures() -> None:
     """Log what was noted."""
-    while lost_failures:
-        try:
-            error = lost_failures.popleft()
-        except IndexError:  # another thread has logged it
-            return
-        _logger.error("an operation that was started failed, and nobody asked its future", exc_info=error)
+    if _logging.is_under_way:  # a handler runs an operation
+        return
+    _logging.is_under_way = True
+    try:
+        while lost_failures:
+            with contextlib.suppress(Exception):  # of a filter, or another thread has logged it
+                error = lost_failures.popleft()
+                _logger.error(
+                    "an operation that was started failed, and nobody asked its future", exc_info=error
+                )
+    finally:
+        _logging.is_under_way = False
 
 
 def _at_exit() -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from ..scheduling import Device, Part, Submission
+    from ..scheduling import Device, Submission
     from ._execution import Block
 
 __all__ = ["SharedOp", "shared", "unzip"]
@@ -54,7 +54,7 @@ class Gate:
         self.error: BaseException | None = None
         self.traceback: TracebackType | None = None  # each raise starts from it, or the traceback would grow
         self.submission: Submission | None = None
-        self.sources: list[Submission | Part] = []
+        self.sources: list[Submission] = []
         self.waits_for: Gate | None = None
         self.forks = 0
         self.running: Execution | None = None
@@ -126,7 +126,7 @@ class Gate:
         if (submission.stream.device is ctx.device and ctx.stream._recorder is None) or submission.poll():
             return False
         execution.frames.append(frame)
-        execution.block = DeviceWait((), submission)
+        execution.block = DeviceWait([submission])
         return True
 
     def _settle(self, inner: Execution, submission: Submission | None, error: BaseException | None) -> None:
@@ -135,7 +135,7 @@ class Gate:
     def _set(
         self,
         submission: Submission | None,
-        sources: list[Submission | Part],
+        sources: list[Submission],
         value: Any,
         error: BaseException | None,
     ) -> None:

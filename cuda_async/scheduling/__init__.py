@@ -29,7 +29,7 @@ from ._reaper import drain
 from ._sharing import adopt, foreign_calls, wait_for_producer
 from ._statistics import MemoryStatistics
 from ._stream import Stream
-from ._submission import Part, Submission
+from ._submission import Submission
 from ._waiting import checkpoint, running_library, wait_for_callback, wait_for_submission
 from ._watchdog import PendingWait, pending_waits, set_watchdog, waiting
 from ._workers import (
@@ -49,7 +49,6 @@ __all__ = [
     "Event",
     "LeastLoaded",
     "MemoryStatistics",
-    "Part",
     "PendingWait",
     "PriorityStreams",
     "SchedulingPolicy",

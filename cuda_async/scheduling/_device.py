@@ -824,14 +824,14 @@ def _after_fork() -> None:
     global _forked, _registry_lock
     _registry_lock = threading.Lock()  # another thread of the parent's may have held it
     for device in _registry.values():
+        # The parent's threads do not exist here, and may have held these.
+        device._open_lock = threading.Lock()
+        device._close_lock = threading.RLock()
+        device._pool_lock = threading.RLock()
         if device.is_open:
             _forked = True
             device._forked = True
-            # The parent's threads do not exist here, and may have held these.
             device._set_lock()
-            device._open_lock = threading.Lock()
-            device._close_lock = threading.RLock()
-            device._pool_lock = threading.RLock()
             for stream in device._streams:
                 stream._condition = threading.Condition(device._lock)
                 stream._waiter = False

@@ -492,9 +492,12 @@ class Stream:
             for failure in failures:
                 failure.reported = True
         if last is not None and last.error is not None:
-            is_first = not failures or failures[0].number == last.number
-            if isinstance(last.error, DeviceLostError) or (is_first and not last.reported):
-                last.raise_error()
+            is_its_own = bool(failures) and failures[0].number == last.number
+            is_unsaid = (
+                self._done < last.number and not last.reported
+            )  # the driver did not tell whether it is done
+            if is_its_own or is_unsaid or isinstance(last.error, DeviceLostError):
+                last.raise_error()  # with its traceback
         if failures:
             raise failures[0].new_error()
 

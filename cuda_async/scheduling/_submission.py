@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ._device import Device
     from ._stream import Stream
 
-__all__ = ["CAPTURE_UNSUPPORTED", "Failure", "Part", "Submission"]
+__all__ = ["CAPTURE_UNSUPPORTED", "Failure", "Submission"]
 
 CAPTURE_UNSUPPORTED = 900
 """A driver call's answer while some thread captures a graph in the mode that forbids that call to all threads."""
@@ -74,59 +74,6 @@ def _without_frames(error: BaseException) -> BaseException:
         return copy.copy(error)
     except Exception:  # a class whose arguments are not what it was made with
         return CudaAsyncError(f"{type(error).__name__}: {error}")
-
-
-class Part:
-    """Work of one operation in numbers of a stream that others' events have closed, or will.
-
-    It stands where a submission would: what failed in these numbers is the operation's, too.
-    """
-
-    __slots__ = ("first", "number", "stream")
-
-    traceback: TracebackType | None = None
-
-    def __init__(self, stream: Stream, first: int, last: int) -> None:
-        self.stream = stream
-        self.first = first
-        self.number = last
-
-    @property
-    def done(self) -> bool:
-        """The device is past it."""
-        return self.stream._closed or self.stream._done >= self.number
-
-    def poll(self) -> bool:
-        """Ask the device; True when done."""
-        if not self.done:
-            self.stream._refresh()
-        return self.done
-
-    def _failure(self) -> Failure | None:
-        if not self.stream._failures:
-            return None
-        with self.stream.device._lock:
-            return next((f for f in self.stream._failures if self.first <= f.number <= self.number), None)
-
-    @property
-    def error(self) -> BaseException | None:
-        """What failed, or None."""
-        failure = self._failure()
-        return None if failure is None else failure.new_error()
-
-    def note_reported(self) -> None:
-        """Somebody has the error now."""
-        failure = self._failure()
-        if failure is not None:
-            with self.stream.device._lock:
-                failure.reported = True
-
-    def raise_error(self) -> None:
-        """Raise what failed, if anything."""
-        error = self.error
-        if error is not None:
-            self.note_reported()
-            raise error
 
 
 class Submission:

@@ -22,7 +22,7 @@ from cuda_async.driver._inline import set_runner
 from cuda_async.memory import PinnedPool, Usage
 from cuda_async.ops._future import DeviceFuture
 from cuda_async.ops._shared import Gate
-from cuda_async.scheduling import Part, Submission, Unfinished, _device, _policies, _watchdog, _workers
+from cuda_async.scheduling import Submission, Unfinished, _device, _policies, _watchdog, _workers
 from cuda_async.scheduling._submission import Failure
 from cuda_async.testing import checked_device, explore
 
@@ -653,10 +653,6 @@ def test_failures_are_gone_through_under_the_lock(host, monkeypatch):
     ca.foreign(lambda _: None).sync()
     ca.foreign(fail).start(ca.SingleStream(stream))
     stream.record().synchronize()  # waited past it
-    part = Part(stream, 1, stream._next)
-    assert isinstance(part.error, ca.CudaAsyncError)
-    with pytest.raises(ca.CudaAsyncError, match="as planned"):
-        part.raise_error()
     ca.foreign(fail).start(ca.SingleStream(stream))
     stream.handle  # noqa: B018
     with pytest.raises(ca.CudaAsyncError, match="as planned"):
