@@ -25,7 +25,7 @@ __all__ = ["Stream"]
 RETRY_S = 1e-3
 """When a waiter thread asks again whose sleep in the driver was refused."""
 MAX_FAILURES = 32
-"""Failures that a stream remembers, for operations that are not through and for who synchronizes."""
+"""Failures that a stream remembers, for who synchronizes or closes it."""
 WAITER_IDLE_S = 5.0
 """A stream's waiter thread ends after so long without anything to wait for."""
 
@@ -493,11 +493,10 @@ class Stream:
                 failure.reported = True
         if last is not None and last.error is not None:
             is_its_own = bool(failures) and failures[0].number == last.number
-            is_unsaid = (
-                self._done < last.number and not last.reported
-            )  # the driver did not tell whether it is done
+            # The driver did not tell whether the work is done, which is no failure of the work.
+            is_unsaid = self._done < last.number and not last.reported
             if is_its_own or is_unsaid or isinstance(last.error, DeviceLostError):
-                last.raise_error()  # with its traceback
+                last.raise_error()
         if failures:
             raise failures[0].new_error()
 
