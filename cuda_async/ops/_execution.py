@@ -510,8 +510,8 @@ class Execution:
             with device._lock:  # the context is bound: this follows a run on the same thread
                 if not stream._closed:
                     return stream._record()
-                # A device waits for nothing when it is closed. A stream does: all on it is done, and the last of it says
-                # how. That is gone where it failed and somebody has had the error.
+                # A device waits for nothing when it is closed. A stream does: all on it is done, and the last of it
+                # says how. That is gone where it failed and somebody has had the error.
                 device._check_usable()
                 if stream._last is None:
                     stream._check_open()
