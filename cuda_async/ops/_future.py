@@ -273,7 +273,7 @@ class DeviceFuture(Generic[T]):
             self._settle()
         return self._outcome()
 
-    def note_lost(self) -> None:
+    def _note_lost(self) -> None:
         """Nobody will ask for the error any more."""
         if self._unasked and self._error is not None:
             self._unasked = False
@@ -281,7 +281,7 @@ class DeviceFuture(Generic[T]):
 
     def __del__(self) -> None:
         if getattr(self, "_unasked", False):
-            self.note_lost()
+            self._note_lost()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a DeviceFuture cannot be copied or pickled; it may be awaited as often as wanted")

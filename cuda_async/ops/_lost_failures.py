@@ -51,7 +51,7 @@ def log_lost_failures() -> None:
 
 def _at_exit() -> None:
     for future in list(unasked_futures):
-        future.note_lost()
+        future._note_lost()
     log_lost_failures()
 
 

@@ -71,10 +71,9 @@ class DeviceOp(Generic[T_co]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if cls in _written_elsewhere(cls):
-            taken = sorted(
-                {name for base in _written_elsewhere(cls) for name in _INTERNAL.intersection(vars(base))}
-            )
+        theirs = _written_elsewhere(cls)
+        if cls in theirs:
+            taken = sorted({name for base in theirs for name in _INTERNAL.intersection(vars(base))})
             if taken:
                 raise TypeError(
                     f"{cls.__name__} defines {', '.join(taken)}, which DeviceOp uses itself; choose other names"

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 PREAMBLE = """
-import asyncio, gc, sys, threading, time
+import asyncio, gc, sys, threading
 import numpy as np
 import cuda_async as ca
 
@@ -88,37 +88,46 @@ for _ in range(200):
     second.close()
 """,
     "two who close it": """
-closing = threading.Event()
+closing, goes_on, fresh = threading.Event(), threading.Event(), []
 first = ca.Device(NAME).open()
 driver, close = first.driver, first.driver.close
 
-def close_slowly():
+def close_when_told():
     closing.set()
-    time.sleep(0.2)
+    assert goes_on.wait(10)
     close()
 
-driver.close = close_slowly
-thread = threading.Thread(target=first.close)
-thread.start()
+def close_and_open():
+    first.close()
+    fresh.append(ca.Device(NAME))
+
+driver.close = close_when_told
+threads = [threading.Thread(target=first.close), threading.Thread(target=close_and_open)]
+threads[0].start()
 assert closing.wait(10)
-first.close()
-assert ca.Device(NAME) is not first
-with ca.use_device(ca.Device(NAME)):
+threads[1].start()
+threads[1].join(0.2)
+assert threads[1].is_alive()
+goes_on.set()
+for thread in threads:
+    thread.join()
+assert fresh[0] is not first
+with ca.use_device(fresh[0]):
     assert ca.ones(2).to_host().sync().sum() == 2
-thread.join()
 """,
     "closed while it is opened": """
 from cuda_async.driver import cuda, host
 module = host if NAME.startswith("host") else cuda
 opener = "open_host_driver" if module is host else "open_cuda_driver"
-opening, closed, opens = threading.Event(), threading.Event(), getattr(module, opener)
+opening, goes_on, closed = threading.Event(), threading.Event(), threading.Event()
+opens = getattr(module, opener)
 
 def open_slowly(ordinal):
     driver = opens(ordinal)
     close = driver.close
     driver.close = lambda: (closed.set(), close())
     opening.set()
-    time.sleep(0.2)
+    assert goes_on.wait(30)
     return driver
 
 setattr(module, opener, open_slowly)
@@ -127,6 +136,7 @@ thread = threading.Thread(target=lambda: expect(ca.ClosedError, "closed", first.
 thread.start()
 assert opening.wait(30)
 first.close()
+goes_on.set()
 thread.join()
 assert closed.is_set()
 assert not first.is_open

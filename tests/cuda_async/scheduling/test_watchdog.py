@@ -15,6 +15,19 @@ import cuda_async as ca
 from cuda_async.scheduling import _watchdog
 
 
+class Slow(ca.DeviceOp):
+    """Is prepared until it is released."""
+
+    def __init__(self):
+        self.release = threading.Event()
+
+    def prepare(self, ctx):
+        assert self.release.wait(10)
+
+    def execute(self, ctx):
+        return 1
+
+
 @pytest.fixture
 def reports():
     """Reports of waits longer than a millisecond, and an event for the first."""
@@ -75,21 +88,13 @@ def test_blocking_call_and_what_its_stream_waits_for(stepped, reports):
 
 def test_preparation_is_named(host, reports):
     _, first = reports
-    release = threading.Event()
-
-    class Slow(ca.DeviceOp):
-        def prepare(self, ctx):
-            assert release.wait(10)
-
-        def execute(self, ctx):
-            return 1
-
-    future = ca.value(1).then(lambda _: Slow()).start()
+    slow = Slow()
+    future = ca.value(1).then(lambda _: slow).start()
     thread = threading.Thread(target=future.sync)
     thread.start()
     assert first.wait(10)
     waits = ca.pending_waits()
-    release.set()
+    slow.release.set()
     thread.join(10)
     assert any("still being prepared" in wait.what for wait in waits)
     assert waits[0].stream is None
@@ -99,16 +104,8 @@ def test_preparation_is_named(host, reports):
 def test_preparation_of_a_shared_operation_is_named(host, reports, depth):
     """Also through shared operations that wait for one another, and for the consumer that started it."""
     _, first = reports
-    release = threading.Event()
-
-    class Slow(ca.DeviceOp):
-        def prepare(self, ctx):
-            assert release.wait(10)
-
-        def execute(self, ctx):
-            return 1
-
-    shared = Slow().shared()
+    slow = Slow()
+    shared = slow.shared()
     if depth == 2:
         shared = ca.value(1).then(lambda _, inner=shared: inner).shared()
     threads = [threading.Thread(target=shared.sync) for _ in range(2)]
@@ -116,7 +113,7 @@ def test_preparation_of_a_shared_operation_is_named(host, reports, depth):
         thread.start()
     assert first.wait(10)
     waits = ca.pending_waits()
-    release.set()
+    slow.release.set()
     for thread in threads:
         thread.join(10)
     described = "the run of a shared operation, which stands at the preparation of Slow"
