@@ -175,6 +175,8 @@ def read_scores(path: Path) -> np.ndarray:
             start = file.read(6)
         if start.startswith(b"PK"):
             raise BadInput(f"{path}: an archive of several arrays; give a .npy file with one")
+        if start != b"\x93NUMPY":
+            raise BadInput(f"{path}: not a readable .npy file; np.save() makes one")
         # Mapped, so that a header that promises more than the file has is an error and no allocation.
         scores = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:

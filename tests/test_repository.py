@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,15 @@ def test_changelog_fragments_are_one_sentence() -> None:
         text = path.read_text(encoding="utf-8").strip()
         assert text.endswith("."), f"{path.name}: one sentence, ending in a full stop"
         assert "\n\n" not in text, f"{path.name}: one sentence, not paragraphs"
+
+
+@pytest.mark.parametrize("extra", ["cuda", "nvrtc", "compile"])
+def test_what_messages_say_to_install_is_what_the_extra_has(extra):
+    """The package is on no index, so they name what is missing itself."""
+    from cuda_async.driver.cuda import _bindings, _nvrtc
+    from tilekern.tileir import _toolchain
+
+    hint = {"cuda": _bindings.INSTALL, "nvrtc": _nvrtc.INSTALL, "compile": _toolchain.INSTALL_HINT}[extra]
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = metadata["project"]["optional-dependencies"][extra]
+    assert hint.partition("pip install ")[2] == " ".join(f'"{package}"' for package in wanted)

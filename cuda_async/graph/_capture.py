@@ -52,6 +52,7 @@ class Capture(DeviceOp[CudaGraph[T]]):
             raise ContextError(
                 f"the graph is to be captured on {stream!r}, but the chain runs on {ctx.device}"
             )
+        execution.close_part()
         recorder = Recorder(ctx.stream if ctx.stream._recorder is not None else stream, self._inputs)
         execution.frames.append(_CaptureFrame(execution, recorder))
         execution.ctx = recorder.root.context
@@ -62,11 +63,10 @@ class Capture(DeviceOp[CudaGraph[T]]):
 class _CaptureFrame:
     """Waits for the recorded output, then for the driver's graph."""
 
-    __slots__ = ("ctx", "enqueued", "graph", "host_pending", "recorder")
+    __slots__ = ("ctx", "graph", "host_pending", "recorder")
 
     def __init__(self, execution: Execution, recorder: Recorder) -> None:
         self.ctx = execution.ctx
-        self.enqueued = execution.enqueued
         self.host_pending = execution.host_pending
         self.recorder = recorder
         self.graph: CudaGraph[Any] | None = None
@@ -75,7 +75,7 @@ class _CaptureFrame:
         graph = self.graph
         if graph is None:
             execution.ctx = self.ctx
-            execution.enqueued = self.enqueued  # nothing was: there is nothing to wait for
+            execution.enqueued = 0  # nothing was: there is nothing to wait for
             execution.host_pending = self.host_pending
             graph = self.graph = CudaGraph._of(self.recorder, value)
             execution.frames.append(self)

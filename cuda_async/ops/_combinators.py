@@ -14,7 +14,7 @@ from ._op import DeviceOp
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ..scheduling import SchedulingPolicy, Stream
+    from ..scheduling import SchedulingPolicy, Stream, Submission
     from ._context import ExecutionContext
     from ._execution import Execution
 
@@ -72,7 +72,8 @@ def _next_op_with_context(
     execution: Execution, f: Callable[..., object], method: str, *values: object
 ) -> DeviceOp[Any]:
     """What a callback that may enqueue by itself returned; what it enqueued counts, though it raises."""
-    execution.enqueued = True
+    if not execution.enqueued:
+        execution.enqueued = execution.ctx.stream._next
     try:
         result = f(execution.ctx, *values)
     finally:
@@ -481,11 +482,7 @@ def parallel(*ops: DeviceOp[Any]) -> DeviceOp[Any]:
 class _Fork:
     """Branches on other streams: each starts behind the chain's stream and is joined by it."""
 
-    __slots__ = ("home", "is_given", "ops", "policy", "results", "used")
-
-    @property
-    def streams(self) -> list[Stream]:
-        return [self.home.stream, *self.used]
+    __slots__ = ("before", "behind", "home", "is_given", "ops", "policy", "results", "used")
 
     def __init__(
         self, execution: Execution, ops: list[DeviceOp[Any]], policy: SchedulingPolicy | None
@@ -496,6 +493,23 @@ class _Fork:
         self.policy = policy or policy_in_force() or execution.ctx.device.policy
         self.results: list[Any] = []
         self.used: list[Stream] = []
+        execution.close_part()
+        self.before = len(execution.sources)
+        self.behind = self._last_at_home(execution)
+
+    def _last_at_home(self, execution: Execution) -> Submission | None:
+        """What branches start behind: all that is on the chain's stream now, whoever enqueued it.
+
+        A wait hands a failure on, and that of others' work is not for the branches: then it is for an event behind it.
+        """
+        stream = self.home.stream
+        if stream._recorder is not None:
+            return None
+        with self.home.device._lock:
+            last = stream._last
+            if last is not None and not last.done and last not in execution.sources[-1:]:
+                stream._dirty = True
+            return stream._record() if stream._dirty or last is not None else None
 
     def begin(self, execution: Execution) -> DeviceOp[Any]:
         """Enter the next branch."""
@@ -503,13 +517,18 @@ class _Fork:
         recorder = home.stream._recorder
         stream = recorder.fork(home.stream) if recorder is not None else self._next_stream()
         self.used.append(stream)
-        execution.enqueued = True
         execution.ctx = context_on(stream)
+        if self.behind is not None:
+            execution.enqueued = stream._next
+            with home.device._lock:
+                stream._wait_for(home.stream, self.behind.number)
+                if not stream._dirty:
+                    execution.enqueued = 0
         execution.frames.append(self)
         return self.ops[len(self.results)]
 
     def _next_stream(self) -> Stream:
-        """A stream of the policy, behind what is on the chain's."""
+        """What the policy chooses; a stream of the chain's device."""
         home = self.home
         stream = next_stream(self.policy, None if self.is_given else home.device)
         if stream.device is not home.device and not self.is_given:  # of `use_policy`, for another device
@@ -521,32 +540,30 @@ class _Fork:
                 "operations of two devices cannot be one chain"
             )
         home.driver.bind()
-        with home.device._lock:
-            if home.stream._dirty or home.stream._last is not None:
-                stream._wait_for(home.stream, home.stream._record().number)
         return stream
 
     def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
         self.results.append(value)
+        execution.close_part()
         if len(self.results) < len(self.ops):
             return self.begin(execution)
         home = self.home
+        execution.ctx = home
+        execution.enqueued = home.stream._next
         if home.stream._recorder is not None:
             home.stream._recorder.join(home.stream, self.used)
         else:
-            self._join()
-        execution.ctx = home
+            self._join(execution.sources[self.before :])
         execution.value = tuple(self.results)
         return None
 
-    def _join(self) -> None:
+    def _join(self, closed: Sequence[Submission]) -> None:
+        """What the chain enqueues next waits for the last submission of each branch."""
         home = self.home
+        last = {submission.stream: submission.number for submission in closed}
         with home.device._lock:
             for stream in self.used:
-                if stream is not home.stream and stream._dirty:
-                    home.stream._wait_for(stream, stream._next)
-                elif stream is not home.stream and stream._last is not None:
-                    home.stream._wait_for(stream, stream._last.number)
+                home.stream._wait_for(stream, last.get(stream, 0))
 
 
 class Scheduled(DeviceOp[T]):

@@ -276,11 +276,14 @@ class Execution:
         frames: what waits for a value, innermost last.
         value: the value a frame produced, and the result in the end.
         block: what stopped it, or None.
-        enqueued: device work was enqueued, so completion has to be waited for.
+        enqueued: the number that the stream stood at when this enqueued there what no event closes yet; 0 where there
+            is nothing of the kind. In a recording it means nothing.
         host_pending: host arrays were handed out whose copy may still run; in a recording, where there are none, that
             callbacks are a place to stop at.
         owner: the gate of the shared operation that this is the run of, if any.
-        sources: submissions of shared operations that were used, whose errors are this execution's too.
+        sources: submissions whose errors are this execution's: what it enqueued before it stopped, or on other streams,
+            and shared operations that were used. Once all that is enqueued is closed, the device is past the last of
+            them after the others.
         cancelled: enqueue nothing further; looked at before each step of a chain, so a run on another thread ends with
             the step that it is at.
         detached: since it went on on worker threads: what `drain()` waits for.
@@ -315,7 +318,7 @@ class Execution:
         self._op: DeviceOp[Any] | None = op
         self.frames: list[Any] = []
         self.value: Any = None
-        self.enqueued = False
+        self.enqueued = 0
         self.host_pending = False
         self.owner: Gate | None = None
         self.sources: list[Submission] = []
@@ -378,7 +381,10 @@ class Execution:
 
     def _run_or_note_loss(self) -> bool:
         try:
-            return self._run()
+            finished = self._run()
+            if not finished:  # others may enqueue here before this goes on
+                self.close_part()
+            return finished
         except DeviceLostError as lost:
             ctx = getattr(self, "ctx", None)
             if ctx is not None and ctx.device._lost is None:
@@ -407,7 +413,8 @@ class Execution:
                     frames.append(op)
                     op = op._source
                 if type(op) is launch:
-                    self.enqueued = True
+                    if not self.enqueued:
+                        self.enqueued = self.ctx.stream._next
                     value = op._launch(op._args, self.ctx, op._config)
                     if value is UNPREPARED:
                         return self._prepare(op)
@@ -424,7 +431,8 @@ class Execution:
                         return False
                     value = self.value
                 elif op._reports_unprepared:
-                    self.enqueued = True
+                    if not self.enqueued:
+                        self.enqueued = self.ctx.stream._next
                     value = op.execute(self.ctx)
                     if value is UNPREPARED:
                         return self._prepare(op)
@@ -432,8 +440,8 @@ class Execution:
                     ctx = self.ctx
                     if op.needs_prepare(ctx) and self._expect_prepared is not op:
                         return self._prepare(op)
-                    if op._enqueues:
-                        self.enqueued = True
+                    if op._enqueues and not self.enqueued:
+                        self.enqueued = ctx.stream._next
                     if op._yields_host_data:
                         self.host_pending = True
                     self._expect_prepared = None
@@ -481,56 +489,66 @@ class Execution:
             return recorder.pause(self, frame, value)
         if not holds_arrays(value):
             return False
-        submission = self.submit()
+        self.close_part()
         self.host_pending = False
-        if submission is None:
+        if not self.sources:
             return False
-        if submission.poll():
+        if self.sources[-1].poll():
             self.raise_source_error()
-            submission.raise_error()
             return False
         self.frames.append(frame)
         self.value = value
-        self.block = DeviceWait([*self.sources, submission])
+        self.block = DeviceWait(list(self.sources))
         return True
 
     def raise_source_error(self) -> None:
-        """Once the device is past this execution: raise what it reported for shared operations that were used."""
+        """Once the device is past this execution: raise what it reported for what `sources` has."""
         for source in self.sources:
             source.poll()
             source.raise_error()
 
     def submit(self) -> Submission | None:
-        """Close what was enqueued with an event; None when there is nothing to wait for."""
-        if not self.enqueued:
-            return None
+        """Close what is open; what to wait for, or None when the device is past everything, or nothing was enqueued."""
+        last = self._close() if self.enqueued else None
+        return last or (self.sources[-1] if self.sources else None)
+
+    def close_part(self) -> None:
+        """Close what is open before others enqueue on the stream, or this goes on on another one."""
+        last = self._close() if self.enqueued else None
+        if last is not None:
+            self.sources.append(last)
+
+    def _close(self) -> Submission | None:
+        """Close what is open; the last submission that it is in, or None where the device has passed all of it well.
+
+        It is in several where others closed some: another thread at work on the stream, or one that waits for it.
+        """
+        first = self.enqueued
         stream = self.ctx.stream
+        if stream._recorder is not None:
+            return None
         device = self.ctx.device
+        last: Submission | None = None
         try:
             with device._lock:  # the context is bound: this follows a run on the same thread
-                if not stream._closed:
-                    return stream._record()
-                # A device waits for nothing when it is closed. A stream does: all on it is done, and the last of it
-                # says how. That is gone where it failed and somebody has had the error.
-                device._check_usable()
-                if stream._last is None:
-                    stream._check_open()
-                return stream._last
+                if stream._closed:
+                    device._check_usable()  # it waits for nothing when it is closed; a stream does
+                elif stream._dirty or stream._handed_out:
+                    last = stream._record()
+                if last is None or last.number != first:
+                    closed = stream._closed_from(first)
+                    self.sources += closed[:-1]
+                    last = closed[-1] if closed else None
         except DeviceLostError as lost:
             raise device._note_lost(lost) from lost
+        self.enqueued = 0
+        return last
 
     def abandon(self) -> None:
         """After an error or a cancel: what was enqueued still gets its event, so that it is released in time."""
-        if hasattr(self, "ctx") and self.enqueued and self.ctx.device.is_healthy:
-            streams = {self.ctx.stream: None}  # in order, so that a seeded device does the same each time
-            for frame in self.frames:
-                streams.update(dict.fromkeys(getattr(frame, "streams", ())))
-            try:
-                for stream in streams:
-                    if stream._dirty:
-                        stream._submit()
-            except Exception:  # the error that led here is the one to report
-                pass
+        if self.enqueued and self.ctx.device.is_healthy:
+            with contextlib.suppress(Exception):  # the error that led here is the one to report
+                self.close_part()
         for frame in self.frames:
             given_up = getattr(frame, "given_up", None)
             if given_up is not None:

@@ -101,6 +101,8 @@ class Module:
             raise CompileError(
                 f"{name}: {data.decode(errors='replace')!r} is no PTX; is it a path? use Module.from_file()"
             )
+        if b"__global__" in data and b".version" not in data:
+            raise CompileError(f"{name}: this is CUDA C++, not PTX; use Module.from_cuda_source()")
         return cls._make(name, data)
 
     @classmethod

@@ -89,6 +89,7 @@ class Gate:
     def _run(self, source: DeviceOp[Any], execution: Execution) -> None:
         """Start the source, on the consumer's stream."""
         try:
+            execution.close_part()
             inner = Execution(source, stream=execution.ctx.stream)
         except Exception as error:  # the device is lost, for instance
             self._set(None, [], None, error)
@@ -177,10 +178,14 @@ class Gate:
     def _order(self, execution: Execution, submission: Submission) -> None:
         """The consumer goes on behind the source, and its own completion will look at the source's."""
         ctx = execution.ctx
-        ctx.driver.bind()
-        with ctx.device._lock:
-            ctx.stream._wait_for(submission.stream, submission.number)
-        execution.enqueued = True
+        stream = ctx.stream
+        if submission.stream is not stream:
+            ctx.driver.bind()
+            if not execution.enqueued:
+                execution.enqueued = stream._next
+            with ctx.device._lock:
+                stream._wait_for(submission.stream, submission.number)
+                stream._dirty = True  # there may be other sources to wait for, all by one event
         execution.sources += [*self.sources, submission]
         if not execution.host_pending:
             execution.host_pending = holds_arrays(self.value)

@@ -410,6 +410,13 @@ class Stream:
         self._pending.append(submission)
         return submission
 
+    def _closed_from(self, first: int) -> list[Submission]:
+        """Lock held. The closed numbers from `first` on, but those that the device has passed without a failure."""
+        if self._next <= first:
+            return []
+        failed = [failure.as_submission(self) for failure in self._failures if failure.number >= first]
+        return [*failed, *(s for s in self._pending if s.number >= first)]
+
     def _covering(self, number: int) -> Submission | None:
         """Lock held. The first submission that covers `number`; None when the device is past it."""
         if self._done >= number or self._closed:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType, TracebackType
 
-    from ..driver import EventHandle
     from ._device import Device
     from ._stream import Stream
 
@@ -64,6 +63,13 @@ class Failure:
         self.reported = False
         self._error = _without_frames(error)
 
+    def as_submission(self, stream: Stream) -> Submission:
+        """For who enqueued in that number, which others have closed and the device has passed meanwhile."""
+        submission = Submission(stream, self.number, None, [])
+        submission.done = True
+        submission.error = self.new_error()
+        return submission
+
     def new_error(self) -> BaseException:
         """The error, to be raised: a copy each time, for it keeps the frames that it is raised through."""
         return _without_frames(self._error)
@@ -80,6 +86,7 @@ class Submission:
     """One closed number of a stream.
 
     Attributes:
+        event: the driver's; None where it was done from the start.
         done: the device is past it, or it failed.
         error: what the device reported for it, or None. reported: somebody has had it. traceback: as it was reported;
             each raise starts from it, or the traceback would grow.
@@ -99,7 +106,7 @@ class Submission:
         "traceback",
     )
 
-    def __init__(self, stream: Stream, number: int, event: EventHandle, retained: list[Any]) -> None:
+    def __init__(self, stream: Stream, number: int, event: Any, retained: list[Any]) -> None:
         self.stream = stream
         self.number = number
         self.event = event

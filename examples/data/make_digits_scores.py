@@ -5,7 +5,7 @@ which comes with the package. Every image is scored by a multinomial logistic re
 it: ten-fold cross-validation, so the scores are those of a classifier at work, with its mistakes. The
 scores are the decision function (logits): row softmax turns them into class probabilities.
 
-    pip install "cuda-async[examples]"
+    pip install "scikit-learn>=1.5"
     python examples/data/make_digits_scores.py
 """
 

@@ -98,7 +98,7 @@ def test_no_compiler(named, tmp_path, monkeypatch):
     with pytest.raises(CompilerNotFoundError) as caught:
         twice.cubin(*ARGUMENTS, arch="sm_90")
     check_facts(caught.value)
-    assert ("TILEKERN_TILEIRAS" if named else 'pip install "cuda-async[compile]"') in str(caught.value)
+    assert ("TILEKERN_TILEIRAS" if named else 'pip install "nvidia-cuda-tileiras>=') in str(caught.value)
 
 
 def test_compiler_too_old(assembler):

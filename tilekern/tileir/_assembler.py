@@ -23,7 +23,7 @@ from typing import Any
 from ..errors import KernelOptionError
 from ._process import Finished, run_tool
 from ._remarks import Place, Remark, parse_places, parse_remarks
-from ._toolchain import Toolchain, find_toolchain
+from ._toolchain import PACKAGES, Toolchain, find_toolchain
 from ._version import Version, version_text
 from .errors import (
     ArchitectureError,
@@ -342,7 +342,7 @@ def _explain(report: _Report, finished: Finished, timeout_s: float, folder: str 
         old = CompilerTooOldError(
             f"the assembler does not read bytecode {version_text(version)}, only "
             f"{', '.join(map(version_text, supported))}; a newer one comes with "
-            'pip install --upgrade "cuda-async[compile]"',
+            f"pip install --upgrade {PACKAGES}",
             **facts,
         )
         old.needed, old.supported = version, supported

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from ._answers import Answers, Store
     from ._version import Version
 
-__all__ = ["INSTALL_HINT", "TILEIRAS_VARIABLE", "Toolchain", "find_toolchain", "tileiras_version"]
+__all__ = ["INSTALL_HINT", "PACKAGES", "TILEIRAS_VARIABLE", "Toolchain", "find_toolchain", "tileiras_version"]
 
 TILEIRAS_VARIABLE = "TILEKERN_TILEIRAS"
-INSTALL_HINT = 'install it with: pip install "cuda-async[compile]"'
+PACKAGES = '"nvidia-cuda-tileiras>=13.4" "nvidia-cuda-nvcc>=13.4" "nvidia-nvvm>=13.4"'
+INSTALL_HINT = f"install it with: pip install {PACKAGES}"
 
 _answers: dict[str, Answers] = {}
 _answers_lock = threading.Lock()

@@ -137,14 +137,14 @@ BUGS = (
     Bug(
         "branches are not joined",
         "ops._combinators:_Fork._join",
-        "home.stream._wait_for(stream, stream._next)",
+        "home.stream._wait_for(stream, last.get(stream, 0))",
         "pass",
     ),
     Bug(
         "a callback looks at an array that is still on its way",
         "ops._execution:Execution.wait_for_host_data",
-        "if submission.poll():",
-        "if submission.poll() or True:",
+        "if self.sources[-1].poll():",
+        "if self.sources[-1].poll() or True:",
     ),
     Bug(
         "a wake-up is lost when a submission is done",

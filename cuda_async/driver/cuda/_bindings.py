@@ -21,7 +21,7 @@ from ._errors import describe_code
 
 __all__ = ["FORKED", "Found", "cuda_device_count", "cuda_unavailable_reason", "find_driver"]
 
-INSTALL = 'pip install "cuda-async[cuda]"'
+INSTALL = 'pip install "cuda-bindings>=13"'
 
 FORKED = (
     "this process was forked from one that had already used CUDA, and CUDA does not survive a fork; "

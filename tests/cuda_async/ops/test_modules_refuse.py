@@ -58,6 +58,13 @@ def test_no_module_of_another_type(make, message):
         make()
 
 
+def test_source_is_no_ptx():
+    with pytest.raises(
+        ca.CompileError, match=r"a.cu: this is CUDA C\+\+, not PTX; use Module.from_cuda_source\(\)"
+    ):
+        M.from_ptx(SOURCE, name="a.cu")
+
+
 @pytest.mark.parametrize(
     "made_of",
     [str, str.encode, lambda text: bytearray(text.encode()), lambda text: memoryview(text.encode())],

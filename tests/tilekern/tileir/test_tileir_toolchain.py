@@ -101,7 +101,7 @@ def test_missing_assembler_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv(TILEIRAS_VARIABLE, raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(CompilerNotFoundError, match=r'pip install "cuda-async\[compile\]"') as caught:
+    with pytest.raises(CompilerNotFoundError, match='pip install "nvidia-cuda-tileiras>=') as caught:
         assemble(b"", "sm_90")
     assert caught.value.compiler == ""
 

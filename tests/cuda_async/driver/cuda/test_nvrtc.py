@@ -144,4 +144,4 @@ def test_missing_package_says_what_to_install(blocked, message):
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert message in done.stdout
-    assert 'pip install "cuda-async[nvrtc]"' in done.stdout
+    assert 'pip install "cuda-bindings>=13" "nvidia-cuda-nvrtc>=' in done.stdout
