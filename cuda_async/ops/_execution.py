@@ -35,10 +35,11 @@ from ..scheduling import (
     default_device_if_known,
     note_kept_error,
     policy_in_force,
+    raise_first_error,
     run_in_worker,
     running_library,
     wait_for_callback,
-    wait_for_submission,
+    wait_until_done,
     waiting,
     waiting_elsewhere,
 )
@@ -206,15 +207,10 @@ class DeviceWait:
         self.submission.block()
 
     async def wait(self) -> None:
-        try:
-            await wait_for_submission(self.submission)
-        except Exception:  # raised by raise_error
-            if self.submission.error is None:
-                raise
+        await wait_until_done(self.submission)
 
     def raise_error(self) -> None:
-        for submission in self.submissions:
-            submission.raise_error()
+        raise_first_error(self.submissions)
 
     def describe(self) -> str:
         return f"host data of {self.submission.stream!r}"
@@ -494,18 +490,19 @@ class Execution:
         if not self.sources:
             return False
         if self.sources[-1].poll():
-            self.raise_source_error()
+            raise_first_error(self.sources)
             return False
         self.frames.append(frame)
         self.value = value
         self.block = DeviceWait(list(self.sources))
         return True
 
-    def raise_source_error(self) -> None:
-        """Once the device is past this execution: raise what it reported for what `sources` has."""
-        for source in self.sources:
-            source.poll()
-            source.raise_error()
+    def raise_error(self, last: Submission) -> None:
+        """Once the device is past `last`, which `submit` gave: raise what it reported first, if anything."""
+        if self.sources:
+            raise_first_error([*self.sources, last])
+        else:
+            last.raise_error()
 
     def submit(self) -> Submission | None:
         """Close what is open; what to wait for, or None when the device is past everything, or nothing was enqueued."""
@@ -604,13 +601,8 @@ async def run_async(op: DeviceOp[Any]) -> Any:
         execution.abandon()
         raise
     if submission is not None:
-        try:
-            await wait_for_submission(submission)
-        except Exception:
-            execution.raise_source_error()
-            raise
-        if execution.sources:
-            execution.raise_source_error()
+        await wait_until_done(submission)
+        execution.raise_error(submission)
     return execution.value
 
 
@@ -626,9 +618,7 @@ def run_sync(execution: Execution) -> Any:
         raise
     if submission is not None:
         submission.block()
-        if execution.sources:
-            execution.raise_source_error()
-        submission.raise_error()
+        execution.raise_error(submission)
     return execution.value
 
 

@@ -19,7 +19,7 @@ from ..scheduling import (
     note_kept_error,
     running_library,
     wait_for_callback,
-    wait_for_submission,
+    wait_until_done,
 )
 from ._execution import check_not_in_callback, run_detached
 from ._lost_failures import lost_failures, unasked_futures
@@ -216,7 +216,9 @@ class DeviceFuture(Generic[T]):
             raise OperationCancelledError("this operation was cancelled before everything was enqueued")
         if self._error is not None:
             self._unasked = False
-            if self._failed is not None:
+            if self._failed is not None and self._submission is not None:
+                for submission in (*self._sources, self._submission):
+                    submission.note_looked_at()
                 self._failed.note_reported()
             raise self._error.with_traceback(self._traceback)
         result: T = self._value
@@ -265,11 +267,7 @@ class DeviceFuture(Generic[T]):
         if self._state is State.ENQUEUEING:
             await wait_for_callback(self._begin, _enqueueing)
         if self._state is State.SUBMITTED and self._submission is not None:
-            try:
-                await wait_for_submission(self._submission)
-            except Exception:  # raised by _outcome
-                if self._submission.error is None:
-                    raise
+            await wait_until_done(self._submission)
             self._settle()
         return self._outcome()
 

@@ -18,7 +18,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ConsumedError, CudaAsyncError, ReentrancyError
-from ..scheduling import block_on, check_not_forked, forks, note_kept_error, wait_for_callback
+from ..scheduling import (
+    block_on,
+    check_not_forked,
+    forks,
+    note_kept_error,
+    raise_first_error,
+    wait_for_callback,
+)
 from ._execution import DeviceWait, Execution, device_hint, holds_arrays, interrupted, run_nested
 from ._op import DeviceOp
 
@@ -167,12 +174,9 @@ class Gate:
         submission = self.submission
         if submission is not None:
             if submission.poll():
-                submission.raise_error()
+                raise_first_error([*self.sources, submission])
             else:
                 self._order(execution, submission)
-            for source in self.sources:
-                if source.done:
-                    source.raise_error()
         return self.value
 
     def _order(self, execution: Execution, submission: Submission) -> None:

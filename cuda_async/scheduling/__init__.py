@@ -29,8 +29,8 @@ from ._reaper import drain
 from ._sharing import adopt, foreign_calls, wait_for_producer
 from ._statistics import MemoryStatistics
 from ._stream import Stream
-from ._submission import Submission
-from ._waiting import checkpoint, running_library, wait_for_callback, wait_for_submission
+from ._submission import Submission, raise_first_error
+from ._waiting import checkpoint, running_library, wait_for_callback, wait_for_submission, wait_until_done
 from ._watchdog import PendingWait, pending_waits, set_watchdog, waiting
 from ._workers import (
     Unfinished,
@@ -80,6 +80,7 @@ __all__ = [
     "order_write",
     "pending_waits",
     "policy_in_force",
+    "raise_first_error",
     "resolve_default_device",
     "run_in_worker",
     "running_library",
@@ -89,6 +90,7 @@ __all__ = [
     "wait_for_callback",
     "wait_for_producer",
     "wait_for_submission",
+    "wait_until_done",
     "waiting",
     "waiting_elsewhere",
 ]

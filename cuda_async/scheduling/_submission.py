@@ -23,13 +23,13 @@ from ._kept_errors import note_kept_error
 from ._watchdog import waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import FrameType, TracebackType
 
     from ._device import Device
     from ._stream import Stream
 
-__all__ = ["CAPTURE_UNSUPPORTED", "Failure", "Submission"]
+__all__ = ["CAPTURE_UNSUPPORTED", "Failure", "Submission", "raise_first_error"]
 
 CAPTURE_UNSUPPORTED = 900
 """A driver call's answer while some thread captures a graph in the mode that forbids that call to all threads."""
@@ -80,6 +80,18 @@ def _without_frames(error: BaseException) -> BaseException:
         return copy.copy(error)
     except Exception:  # a class whose arguments are not what it was made with
         return CudaAsyncError(f"{type(error).__name__}: {error}")
+
+
+def raise_first_error(submissions: Sequence[Submission]) -> None:
+    """Raise the first error of the submissions of one operation, which the device has passed.
+
+    Who waits for the operation has looked at all of them: nobody else shall hear of the others.
+    """
+    for submission in submissions:
+        submission.poll()
+        submission.note_looked_at()
+    for submission in submissions:
+        submission.raise_error()
 
 
 class Submission:
@@ -179,10 +191,14 @@ class Submission:
             if self.done and not self.sleepers:
                 device._events.append(self.event)
 
-    def raise_error(self) -> None:
-        """Raise what the device reported, if anything: whoever waits for this has looked at what was before it."""
+    def note_looked_at(self) -> None:
+        """Whoever has waited for this has looked at it, and at what was before it."""
         if self.stream._failures:
             self.stream._note_looked_at(self.number)
+
+    def raise_error(self) -> None:
+        """Raise what the device reported, if anything."""
+        self.note_looked_at()
         if self.error is not None:
             self.note_reported()
             raise self.error.with_traceback(self.traceback)

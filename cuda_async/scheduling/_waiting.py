@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     # Takes what to call when it is time (once, from any thread); returns how to give up waiting.
     Begin = Callable[[Callable[[], None]], Callable[[], None]]
 
-__all__ = ["checkpoint", "running_library", "wait_for_callback", "wait_for_submission"]
+__all__ = ["checkpoint", "running_library", "wait_for_callback", "wait_for_submission", "wait_until_done"]
 
 
 def running_library() -> str | None:

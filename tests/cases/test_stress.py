@@ -61,7 +61,7 @@ class Stress:
         self.chance = random.Random(seed)
         self.landed = self.cancelled = self.completed = 0
         self.kept = None
-        original = _execution.wait_for_submission
+        original = _execution.wait_until_done
 
         async def counted(submission):
             try:
@@ -71,7 +71,7 @@ class Stress:
                 self.landed += not submission.poll()
                 raise
 
-        monkeypatch.setattr(_execution, "wait_for_submission", counted)
+        monkeypatch.setattr(_execution, "wait_until_done", counted)
 
     def operation(self):
         """A small operation, and the check of what it yields."""

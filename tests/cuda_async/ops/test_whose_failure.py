@@ -225,6 +225,19 @@ class TestBranches:
             with pytest.raises(KernelError, match="as planned"):
                 op.sync_on(home)
 
+    @pytest.mark.parametrize("how", ["sync", "future"])
+    def test_two_branches_fail_and_one_failure_is_told(self, host, streams, how):
+        """Who has the operation's error is told of all of it: nobody hears of the rest."""
+        first, second, home = streams
+        tensors = [ca.zeros(4).sync() for _ in range(2)]
+        with ca.use_policy(InTurn(first, second)):
+            op = ca.parallel(*(ca.foreign(fail, writes=[x]) for x in tensors)).then(lambda _: ca.ones(4))
+            with pytest.raises(KernelError, match="as planned"):
+                op.sync_on(home) if how == "sync" else op.start(ca.SingleStream(home)).sync()
+        host.synchronize()
+        for stream in streams:
+            stream.close()
+
     def test_branches_start_behind_others_work_without_its_failure(self, stepped):
         """They wait for all that is on the chain's stream, as the stepped device shows."""
         home, aside = stepped.create_stream(), stepped.create_stream()
