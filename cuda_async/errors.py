@@ -6,7 +6,11 @@ wrong, what was given and what to do, in that order.
 
 from __future__ import annotations
 
-from typing import Any
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "AliasError",
@@ -69,9 +73,20 @@ class DeviceLostError(CudaAsyncError):
         kernels: names of the kernels that were in flight when the fault was seen, the likeliest first.
     """
 
+    # Whose device it was. Where one device's work looks at another's, only that one is lost.
+    _driver: Callable[[], object] | None = None
+
     def __init__(self, message: str, kernels: tuple[str, ...] = ()) -> None:
         self.kernels = kernels
         super().__init__(message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.kernels)
+
+    def _said_by(self, driver: object) -> DeviceLostError:
+        """This error, as that driver's."""
+        self._driver = weakref.ref(driver)
+        return self
 
 
 class ContextError(CudaAsyncError):

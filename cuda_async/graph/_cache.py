@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..errors import ReentrancyError
 from ..ops import DeviceOp, SharedOp
 from ._capture import Capture
 from ._graph import CudaGraph
@@ -58,6 +59,7 @@ class GraphCache(Generic[K, T]):
         self._max_graphs = max_graphs
         self._graphs: OrderedDict[Hashable, SharedOp[CudaGraph[T]]] = OrderedDict()
         self._lock = threading.RLock()  # `build` may ask for another graph
+        self._building: set[K] = set()
 
     def bucket(self, key: K) -> K:
         """The key that `key` is rounded up to.
@@ -86,12 +88,26 @@ class GraphCache(Generic[K, T]):
         `build` is called here, not by the await, and what it raises comes out of this call; the next one tries again.
         """
         place = self.bucket(key)
+        try:
+            hash(place)
+        except TypeError:
+            raise TypeError(
+                f"the keys of a GraphCache are hashable, as those of a dict, got {place!r}"
+            ) from None
         with self._lock:
             found = self._graphs.get(place)
             if found is not None and _is_useless(found):
                 found = None
             if found is None:
-                found = self._graphs[place] = self._capture(place).shared()
+                if place in self._building:
+                    raise ReentrancyError(
+                        f"build({place!r}) asks the cache for the graph that it is to build"
+                    )
+                self._building.add(place)
+                try:
+                    found = self._graphs[place] = self._capture(place).shared()
+                finally:
+                    self._building.discard(place)
             self._graphs.move_to_end(place)
             dropped = []  # outlives the lock: dropping a graph runs finalizers
             while len(self._graphs) > self._max_graphs:

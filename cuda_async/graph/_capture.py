@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ..errors import CaptureError, ContextError
 from ..memory import DType, Tensor, as_dtype, as_shape, contiguous_strides
@@ -45,6 +45,12 @@ class Capture(DeviceOp[CudaGraph[T]]):
     def _parts(self) -> Sequence[DeviceOp[Any]]:
         return (self._captured,)
 
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = ""
+        if not name.startswith("_") and hasattr(CudaGraph, name):
+            hint = f"; it is an operation that makes a graph: await it, or call .sync(), and ask the graph for .{name}"
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
     def _enter(self, execution: Execution) -> DeviceOp[Any]:
         ctx = execution.ctx
         stream = self._stream or ctx.stream
@@ -81,6 +87,7 @@ class _CaptureFrame:
             execution.frames.append(self)
             execution.block = _WorkerBlock(graph._instantiate)
             return
+        self.recorder.keep_shared()
         execution.value = graph
 
     def given_up(self) -> None:
@@ -140,4 +147,6 @@ def graph_input(name: str, shape: object, dtype: object = "float32") -> DeviceOp
     Raises (when it runs):
         CaptureError: outside of a capture, or a name that is used already.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"a graph's inputs have names, got {name!r}")
     return GraphInput(name, as_shape(shape), as_dtype(dtype))

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..driver.graph import ChildNode, ConditionalNode, KernelNode, Node
 from ..errors import ClosedError, ContextError
-from ..memory import Buffer, Tensor, Usage
+from ..memory import Buffer, Mut, Read, Tensor, Usage
 from ..ops import DeviceOp, collect, fill, memcpy, zip_ops
 from ..ops._unprepared import UNPREPARED
 from ..scheduling import order_read, order_write, wait_for_submission
@@ -304,7 +304,7 @@ class CudaGraph(Generic[T]):
             if copies:
                 return self._template.build_copy(recorder.state, 1, ctx)
             output, buffers = self._template.build_recorded(recorder.state)
-            recorder.note_outputs(self._state, buffers)
+            recorder.note_outputs(stream, self._state, buffers)
             return output
         state = self._state
         device = self._device
@@ -350,12 +350,20 @@ class CudaGraph(Generic[T]):
         for buffer in (*self._reads, *self._writes):
             if buffer.address < 0:
                 self._refuse_freed(buffer)
+        lane = stream._lane
+        reads, writes = tuple(lane.reads), tuple(lane.writes)
         for buffer in self._reads:
             recorder.note_read(stream, buffer)
         for buffer in self._writes:
             recorder.note_write(stream, buffer)
         recorder.overwrite_outputs(self._state)
-        stream._lane.add(ChildNode(nodes=copied_nodes(self._nodes, recorder, self._uses)))
+        node = ChildNode(nodes=copied_nodes(self._nodes, recorder, self._uses))
+        lane.add(node)
+        # What its nodes use is theirs, and may be changed there.
+        recorder.uses[node] = (
+            (*reads, *self._more_reads),
+            (*writes, *self._chunks, self._token, *self._more_writes),
+        )
         recorder.held.append(self._contents)
         recorder.children.append(self._state)
 
@@ -535,6 +543,8 @@ class GraphLaunch(DeviceOp[T]):
 def set_input(name: str, tensor: Tensor, value: Any) -> DeviceOp[Any]:
     """An operation, of one step, that puts `value` into an input; errors name it."""
     try:
+        if value is None or isinstance(value, (Mut, Read)):
+            raise TypeError(f"it is set to a tensor, an array or a number, got {type(value).__name__}")
         if isinstance(value, (int, float, np.generic)):
             return fill(tensor, value)
         return memcpy(tensor, value)

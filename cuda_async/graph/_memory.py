@@ -31,12 +31,17 @@ from ..memory import Buffer, Usage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ..driver.graph import Node
     from ..scheduling import Device, Stream
 
 __all__ = ["GraphBuffer", "GraphMemory", "GraphState", "root_of"]
 
 T = TypeVar("T")
 
+OF_A_BODY = (
+    "this tensor is made in the body of a conditional, which may not have run; write what is used outside of the body "
+    "into a tensor that exists before the conditional"
+)
 ALIGNMENT_BYTES = 256
 """As of the device's own allocations."""
 SMALLEST_CHUNK_BYTES = 64 << 10
@@ -115,9 +120,20 @@ class GraphBuffer(Buffer):
     Attributes:
         root: an ordinary buffer; its last uses are this one's. generation: None for memory that is good at any time.
         is_overwritten: it is what a graph yields inside of a recording, which launches that graph again further on.
+        body: of the conditional in which it is filled, if it is in one: for others it may never be.
     """
 
-    __slots__ = ("_freed", "_start", "generation", "is_overwritten", "reused_by", "root", "state")
+    __slots__ = (
+        "_freed",
+        "_start",
+        "_undone",
+        "body",
+        "generation",
+        "is_overwritten",
+        "reused_by",
+        "root",
+        "state",
+    )
 
     def __init__(
         self,
@@ -138,7 +154,9 @@ class GraphBuffer(Buffer):
         self.generation = generation
         self.reused_by = reused_by
         self._freed = False
+        self._undone = False
         self.is_overwritten = False
+        self.body: list[Node] | None = None
         super().__init__(root.device, start, size_bytes, root.usage)
         # Several buffers over one piece of memory, as with memory of other libraries.
         self.retained_on_use = True
@@ -152,7 +170,9 @@ class GraphBuffer(Buffer):
         """Where it is; negative while the contents are not those of its launch."""
         state = self.state
         generation = self.generation
-        if self._freed or self.is_overwritten or state.failed:
+        if self._freed or self._undone or self.is_overwritten or state.failed:
+            return -1
+        if self.body is not None and not state.is_recording:
             return -1
         if generation is None or (generation == state.generation and state.is_current) or state.is_recording:
             return self._start
@@ -170,6 +190,11 @@ class GraphBuffer(Buffer):
     @usage.setter
     def usage(self, usage: Usage) -> None:
         self.root.usage = usage
+
+    @property
+    def is_void(self) -> bool:
+        """True when no launch is sure to fill it."""
+        return self._undone or self.body is not None
 
     @property
     def is_freed(self) -> bool:
@@ -210,6 +235,12 @@ class GraphBuffer(Buffer):
             raise StaleOutputError(
                 "this tensor was to be filled by a graph whose capture failed; it holds nothing"
             )
+        if self._undone:
+            raise StaleOutputError(
+                "this tensor was to be filled by an operation that could not be recorded; it holds nothing"
+            )
+        if self.body is not None:
+            raise StaleOutputError(OF_A_BODY)
         if self.state.generation < (self.generation or 0):
             raise StaleOutputError(
                 "this output of a graph is empty: the first launch will fill it; launch the graph first, or use "
@@ -217,8 +248,8 @@ class GraphBuffer(Buffer):
             )
         raise StaleOutputError(
             f"this output of a graph is stale: it is of launch {self.generation}, and a later launch, of this graph or "
-            "of one that it is a part of, has written over it; use what the last launch yielded (graph.take_output() "
-            "gives it too), and copy what is to be kept with ca.copy() or to_host() before the graph is launched again"
+            "of one that shares memory with it (as a part, or by a part of both), may have written over it; use what "
+            "the last launch yielded, and copy what is to be kept with ca.copy() or to_host() before the next"
         )
 
     def free(self) -> None:
@@ -226,6 +257,11 @@ class GraphBuffer(Buffer):
         if not self._freed:
             self._freed = True
             self._give_back()
+
+    def undo(self) -> None:
+        """The operation that was to fill it is no part of the recording any more."""
+        self._undone = True
+        self._give_back()
 
     def _give_back(self) -> None:
         reused_by, self.reused_by = self.reused_by, None

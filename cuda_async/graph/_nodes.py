@@ -23,6 +23,7 @@ from ..errors import AliasError, CaptureError
 from ..memory import Buffer, Mut, Read, Tensor, fill_pattern
 from ..ops import check_operand
 from ..ops._arguments import MUT, OTHER, READ, Step, _argument_step
+from ..ops._foreign import FOREIGN_CALL
 from ..ops._launch import as_dimensions, as_shared_bytes, check_aliases, shared_memory_problem
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def kind_of(node: Node) -> str:
     """What sort of node it is: `"kernel"`, `"copy"`, `"upload"`, ..."""
     match node:
         case KernelNode():
-            return "kernel"
+            return "foreign" if node.name == FOREIGN_CALL else "kernel"
         case CopyNode():
             return "upload" if node.from_host else "copy"
         case StridedCopyNode():
@@ -62,7 +63,7 @@ def kind_of(node: Node) -> str:
 def label_of(node: Node) -> str:
     """A short description, for pictures."""
     match node:
-        case KernelNode():
+        case KernelNode() if kind_of(node) == "kernel":
             return f"{node.name} {_short(node.grid)} x {_short(node.block)}"
         case CopyNode():
             return f"{kind_of(node)} {_bytes(node.size_bytes)}"
@@ -74,10 +75,9 @@ def label_of(node: Node) -> str:
             return f"convert {node.count} {node.src_dtype.name} to {node.dst_dtype.name}"
         case ChildNode():
             return f"graph of {len(node.nodes)} nodes"
-        case ForeignNode():
-            return "other library's work"
         case _:
-            return kind_of(node)
+            kind = kind_of(node)
+            return "other library's work" if kind == "foreign" else kind
 
 
 def _short(dims: tuple[int, int, int]) -> str:
@@ -123,7 +123,7 @@ class GraphNode:
     @property
     def name(self) -> str:
         """The kernel's name; empty for other kinds."""
-        return self._node.name if isinstance(self._node, KernelNode) else ""
+        return self._node.name if isinstance(self._node, KernelNode) and self.kind == "kernel" else ""
 
     @property
     def bodies(self) -> tuple[tuple[GraphNode, ...], ...]:
@@ -151,8 +151,9 @@ class GraphNode:
         Args:
             arguments: `read(tensor)`, `mut(tensor)`, numbers, NumPy scalars, `ctypes` values, as for `launch`.
         Raises:
-            CaptureError: no kernel. IndexError: no such parameter. TypeError, OverflowError, AliasError: as for a
-                launch, aliases among the arguments that are given; nothing was changed.
+            CaptureError: no kernel, or it would no longer write what the graph yields. IndexError: no such parameter.
+            TypeError, OverflowError, AliasError: as for a launch, aliases among the arguments that are given. Nothing
+            was changed.
         """
         node = self._kernel("set_arguments")
         if not isinstance(arguments, Mapping):
@@ -162,6 +163,7 @@ class GraphNode:
         device = self._graph._device
         parameters = device.driver.function_info(node.function).parameters
         packed: list[tuple[int, bytes]] = []
+        written: list[tuple[int, int, int]] = []
         reads: list[Buffer] = []
         writes: list[Buffer] = []
         for position, value in arguments.items():
@@ -175,7 +177,10 @@ class GraphNode:
             size = f"{parameter.size_bytes} bytes"
             step, code = _argument_step(node.name, position, parameter, None, type(value), size)
             number, buffer = _checked(step, value, node.name, device)
-            packed.append((parameters[position].offset_bytes, struct.pack(f"<{code}", number)))
+            offset = parameters[position].offset_bytes
+            packed.append((offset, struct.pack(f"<{code}", number)))
+            if step[0] == MUT:
+                written.append((position, offset, number))
             if buffer is not None:
                 (writes if step[0] == MUT else reads).append(buffer)
         check_aliases(
@@ -183,6 +188,8 @@ class GraphNode:
             [a.tensor for a in arguments.values() if isinstance(a, Mut)],
             [a.tensor for a in arguments.values() if isinstance(a, Read)],
         )
+        for position, offset, address in written:
+            self._check_yielded(node, position, offset, address)
 
         def change() -> None:
             old = node.arguments
@@ -193,6 +200,16 @@ class GraphNode:
             node.arguments = new
 
         self._change(change)
+
+    def _check_yielded(self, node: KernelNode, position: int, offset: int, address: int) -> None:
+        """Refuse that launches go on yielding a tensor that they do not write."""
+        (old,) = struct.unpack_from("<Q", node.arguments.buffer, offset)
+        template = self._graph._template
+        if template.has(old) and not template.has(address):
+            raise CaptureError(
+                f"{node.name}: argument {position} is what the graph yields, and launches would go on yielding the "
+                "tensor that it was captured with; capture a graph that writes the other one, or yields nothing"
+            )
 
     def set_launch(
         self, *, grid: object = None, block: object = None, shared_mem_bytes: int | None = None
@@ -241,7 +258,7 @@ class GraphNode:
 
     def _kernel(self, what: str) -> KernelNode:
         self._graph._check_open()
-        if not isinstance(self._node, KernelNode):
+        if not isinstance(self._node, KernelNode) or self.kind != "kernel":
             raise CaptureError(f"{what}() is for kernels; node {self.index} is of kind {self.kind!r}")
         return self._node
 

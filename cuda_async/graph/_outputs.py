@@ -1,21 +1,23 @@
 """What a graph yields: the recorded output, with each tensor that the graph writes taken for one launch.
 
-Tuples, lists, dicts, dataclasses and partitions are looked through. What the graph does not write (weights that it
-returns, numbers) is yielded as it was recorded.
+Tuples, lists, dicts, dataclasses, partitions and operands (`mut`, `read`) are looked through; in other objects such a
+tensor is refused. What the graph does not write (weights that it returns, numbers) is yielded as it was recorded.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from ..memory import MappedPartition, Partition, Tensor
+from ..errors import CaptureError
+from ..memory import MappedPartition, Mut, Partition, Read, Tensor, mut, read
 from ..ops import copy as copy_of
 from ._memory import GraphBuffer, GraphState, root_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Iterable
 
     from ..memory import Buffer, DType
     from ..ops import ExecutionContext
@@ -65,6 +67,14 @@ class _Copied(_Launch):
         return made
 
 
+def _items(value: Any) -> Iterable[Any]:
+    """What is in a value that is not looked through."""
+    if isinstance(value, (set, frozenset, deque)):
+        return value
+    fields = getattr(value, "__dict__", None)
+    return tuple(fields.values()) if isinstance(fields, dict) else ()
+
+
 class OutputTemplate:
     """Makes a graph's output, for one launch after another.
 
@@ -77,6 +87,7 @@ class OutputTemplate:
     def __init__(self, value: Any, written: Container[Buffer]) -> None:  # whatever an operation yields
         self._written = written
         self._shared: list[Buffer] = []
+        self._ranges: list[range] = []
         self.size_bytes = 0
         self._build = self._of(value)
         self._value = value
@@ -85,6 +96,10 @@ class OutputTemplate:
     def shared(self) -> list[Buffer]:
         """Buffers of the caller's that come back under a second name."""
         return self._shared
+
+    def has(self, address: int) -> bool:
+        """Whether a tensor of the output that the graph writes is there."""
+        return any(address in found for found in self._ranges)
 
     def build(self, state: GraphState, generation: int) -> Any:
         """The output of launch `generation`."""
@@ -118,6 +133,14 @@ class OutputTemplate:
             return self._of_dict(value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return self._of_fields(value)
+        if isinstance(value, (Mut, Read)):
+            return self._of_operand(value)
+        for item in _items(value):
+            if isinstance(item, Tensor) and root_of(item._buffer) in self._written:
+                raise CaptureError(
+                    f"the graph yields a tensor in a {type(value).__name__}, and cannot say there which launch its "
+                    "contents are of; yield tuples, lists, dicts or dataclasses of tensors"
+                )
         return None
 
     def _of_tensor(self, tensor: Tensor) -> Callable[[_Launch], Any] | None:
@@ -127,11 +150,18 @@ class OutputTemplate:
             return None
         if not isinstance(buffer, GraphBuffer):
             self._shared.append(buffer)
-        elif buffer.is_overwritten:
+        elif buffer.is_overwritten or buffer.is_void:
             buffer.check_usable()
         self.size_bytes += tensor.nbytes
+        start = buffer._start if isinstance(buffer, GraphBuffer) else buffer.address
+        self._ranges.append(range(start, start + buffer.size_bytes))
         address, dtype, shape, strides = tensor._address, tensor.dtype, tensor.shape, tensor.strides
         return lambda launch: launch.tensor(buffer, address, dtype, shape, strides)
+
+    def _of_operand(self, value: Mut | Read) -> Callable[[_Launch], Any] | None:
+        inner = self._of(value.tensor)
+        wrap = mut if isinstance(value, Mut) else read
+        return None if inner is None else lambda launch: wrap(inner(launch))
 
     def _of_part(self, value: Any, name: str) -> Callable[[_Launch], Any] | None:
         inner = self._of(getattr(value, name))
@@ -150,11 +180,18 @@ class OutputTemplate:
         if not any(parts):
             return None
         pairs = list(zip(value, parts))
-        cls = type(value)
-        make: Callable[[Any], Any] = cls._make if hasattr(cls, "_make") else cls
 
         def build(launch: _Launch) -> Any:
-            return make([part if inner is None else inner(launch) for part, inner in pairs])
+            items = [part if inner is None else inner(launch) for part, inner in pairs]
+            if isinstance(value, list):
+                made = copy.copy(value)
+                made[:] = items
+                return made
+            # What a class of its own takes to be made, only that class knows.
+            made = tuple.__new__(type(value), items)
+            if hasattr(value, "__dict__"):
+                made.__dict__.update(value.__dict__)
+            return made
 
         return build
 

@@ -24,16 +24,18 @@ from __future__ import annotations
 
 import contextlib
 import time
+import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ..driver._inline import current_runner
 from ..driver.graph import ForeignNode, GraphHandle, Node
-from ..errors import CaptureError
+from ..errors import CaptureError, ContextError
 from ..ops import ExecutionContext
 from ..ops._turns import MAX_ENQUEUEING_S
 from ..scheduling import Stream, checkpoint, run_in_worker
 from ._driver import RecordingDriver
-from ._memory import GraphBuffer, GraphMemory, GraphState
+from ._memory import OF_A_BODY, GraphBuffer, GraphMemory, GraphState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from ..driver import ArgumentBlock, Driver, FunctionHandle, StreamHandle
     from ..memory import Buffer
     from ..ops._execution import Execution
+    from ..ops._shared import Gate
     from ..scheduling import Device, Submission
     from ..scheduling._recorder import Recorder as RecorderProtocol
 
@@ -49,8 +52,22 @@ __all__ = ["Lane", "Recorder", "RecordingContext", "RecordingStream", "Uses"]
 Uses = tuple[tuple["Buffer", ...], tuple["Buffer", ...]]
 """The buffers that a node reads, and those that it writes."""
 
-Mark = tuple[int, int, list[Node], list[Node], dict[str, Any]]
-"""Nodes and lanes there are, the root's last nodes, and the named inputs."""
+
+@dataclass
+class Mark:
+    """Where a recording is, to go back to: its root lane's last nodes, the named inputs, and how many of all else."""
+
+    tail: list[Node]
+    extra: list[Node]
+    inputs: dict[str, Any]
+    nodes: int
+    lanes: int
+    held: int
+    captured: int
+    children: int
+    yielded: int
+    shared: int
+    overwritten: int
 
 
 class RecordingStream(Stream):
@@ -159,6 +176,13 @@ class Lane:
         self.reads.clear()
         self.writes.clear()
 
+    def is_within(self, body: list[Node]) -> bool:
+        """Whether what is recorded here runs in `body`, or in a body of a conditional in it."""
+        lane: Lane | None = self
+        while lane is not None and lane.body is not body:
+            lane = lane.outer
+        return lane is not None
+
     def wait_for(self, other: Lane) -> None:
         """What comes next here comes behind all of `other` so far."""
         if other is self or other in self.known:
@@ -263,6 +287,11 @@ class Recorder:
                 "a graph cannot be captured while another one is recorded; capture it before, and make it a part "
                 "of this one with graph.launch()"
             )
+        for name, tensor in inputs.items():
+            if tensor.device is not home.device:
+                raise ContextError(
+                    f"the graph's input {name!r} is on {tensor.device}, but the graph is captured on {home.device}"
+                )
         self.home = home
         self.device = home.device
         self.state = GraphState()
@@ -273,6 +302,9 @@ class Recorder:
         self.inputs: dict[str, Any] = dict(inputs)  # tensors
         self.children: list[GraphState] = []
         self._yielded: list[tuple[GraphState, list[GraphBuffer]]] = []
+        self._overwritten: list[GraphBuffer] = []
+        self._shared: list[tuple[Gate, Lane]] = []
+        self._made: list[weakref.ref[GraphBuffer]] | None = None  # since the mark
         self.held: list[object] = []
         self._users: dict[object, _Users] = {}
         self._names: dict[FunctionHandle, str] = {}
@@ -292,6 +324,7 @@ class Recorder:
     def note_read(self, stream: RecordingStream, buffer: Buffer) -> None:
         """What is recorded next reads the buffer."""
         lane = stream._lane
+        self._check_there(lane, buffer)
         users = self._users_of(buffer)
         if users.writer is not None:
             lane.wait_for(users.writer)
@@ -302,6 +335,7 @@ class Recorder:
     def note_write(self, stream: RecordingStream, buffer: Buffer) -> None:
         """What is recorded next writes the buffer."""
         lane = stream._lane
+        self._check_there(lane, buffer)
         users = self._users_of(buffer)
         if users.writer is not None:
             lane.wait_for(users.writer)
@@ -311,6 +345,14 @@ class Recorder:
         users.readers = set()
         if not self._is_own(buffer):
             lane.writes[buffer] = None
+
+    def _check_there(self, lane: Lane, buffer: Buffer) -> None:
+        """Refuse what another recording has yet to fill, or the body of a conditional may not have filled."""
+        if isinstance(buffer, GraphBuffer):
+            if buffer.is_recorded and buffer.state is not self.state:
+                buffer.check_filled()
+            if buffer.body is not None and not lane.is_within(buffer.body):
+                raise CaptureError(OF_A_BODY)
 
     def _is_own(self, buffer: Buffer) -> bool:
         """Whether it is memory of this graph: every launch uses all of that, and it may be dropped meanwhile."""
@@ -327,7 +369,18 @@ class Recorder:
 
     def allocate(self, size_bytes: int, stream: Stream, *, is_input: bool = False) -> Buffer:
         """Memory that belongs to the graph."""
-        return self.memory.allocate(size_bytes, self.state, may_reuse=not self._branches, is_input=is_input)
+        buffer = self.memory.allocate(size_bytes, self.state, may_reuse=not self._branches, is_input=is_input)
+        if isinstance(buffer, GraphBuffer):
+            if not is_input:
+                self._note_body(cast("RecordingStream", stream), buffer)
+            if self._made is not None:
+                self._made.append(weakref.ref(buffer))
+        return buffer
+
+    def _note_body(self, stream: RecordingStream, buffer: GraphBuffer) -> None:
+        body = stream._lane.body
+        if body is not self.nodes:
+            buffer.body = body
 
     def bind_launch(
         self,
@@ -402,11 +455,30 @@ class Recorder:
         for state, buffers in self._yielded:
             if state is child or state in child.linked:
                 for buffer in buffers:
-                    buffer.is_overwritten = True
+                    if not buffer.is_overwritten:
+                        buffer.is_overwritten = True
+                        self._overwritten.append(buffer)
 
-    def note_outputs(self, child: GraphState, buffers: list[GraphBuffer]) -> None:
+    def note_outputs(self, stream: RecordingStream, child: GraphState, buffers: list[GraphBuffer]) -> None:
         """What a part of this graph yields."""
         self._yielded.append((child, buffers))
+        for buffer in buffers:
+            self._note_body(stream, buffer)
+
+    # -- shared operations, which run where they are used first
+
+    def note_shared(self, stream: RecordingStream, gate: Gate) -> None:
+        """The source of a shared operation is recorded on `stream`."""
+        self._shared.append((gate, stream._lane))
+
+    def check_shared(self, stream: RecordingStream, gate: Gate) -> None:
+        """Refuse a shared operation that a body of a conditional has, which may not have run."""
+        for known, lane in self._shared:
+            if known is gate and not stream._lane.is_within(lane.body):
+                raise CaptureError(
+                    "this shared operation is used first in the body of a conditional, which may not have run, and "
+                    "then outside of it; use it before the conditional, ca.zip(shared, ...), or make one for the body"
+                )
 
     def begin_body(self, stream: RecordingStream) -> RecordingStream:
         """The lane of a conditional node's body, with a list of nodes of its own."""
@@ -422,10 +494,8 @@ class Recorder:
         outer, lane = stream._lane, body._lane
         lane.end_foreign()
         outer.known |= {lane, *lane.known}
-        for node in lane.body:
-            reads, writes = self.uses[node]
-            outer.reads |= dict.fromkeys(reads)
-            outer.writes |= dict.fromkeys(writes)
+        outer.reads |= lane.reads
+        outer.writes |= lane.writes
         self._branches -= 1
         return lane.body
 
@@ -449,6 +519,7 @@ class Recorder:
         self.inputs = {}
         self.children = []
         self._yielded = []
+        self._overwritten = []
         self.held = []
         self._users = {}
         for lane in self._lanes:
@@ -465,30 +536,62 @@ class Recorder:
                 lane.end_foreign(keep=False)
         self.device._dropped_graphs.extend(self.captured)
         self.release()
+        self._undo_shared(0)
+
+    def keep_shared(self) -> None:
+        """The graph is made: shared operations that were recorded have run."""
+        for gate, _ in self._shared:
+            gate.keep()
+        self._shared = []
+
+    def _undo_shared(self, count: int) -> None:
+        for gate, _ in self._shared[count:]:
+            gate.undo()
+        del self._shared[count:]
 
     # -- going back, where one operation of several failed
 
     def mark(self) -> Mark:
         """Where the recording is."""
-        return (
-            len(self.nodes),
-            len(self._lanes),
-            list(self.root.tail),
-            list(self.root.extra),
-            dict(self.inputs),
+        self._made = []
+        return Mark(
+            tail=list(self.root.tail),
+            extra=list(self.root.extra),
+            inputs=dict(self.inputs),
+            nodes=len(self.nodes),
+            lanes=len(self._lanes),
+            held=len(self.held),
+            captured=len(self.captured),
+            children=len(self.children),
+            yielded=len(self._yielded),
+            shared=len(self._shared),
+            overwritten=len(self._overwritten),
         )
 
     def back_to(self, mark: Mark) -> None:
-        """Forget what was recorded since `mark`; no branch is open then. What it used still counts as used."""
-        count, lanes, self.root.tail, self.root.extra, self.inputs = mark
-        for node in self.nodes[count:]:
+        """Forget what was recorded since `mark`; no branch is open then. Its order still counts."""
+        self.root.tail, self.root.extra, self.inputs = mark.tail, mark.extra, mark.inputs
+        for node in self.nodes[mark.nodes :]:
             self.uses.pop(node, None)
-        del self.nodes[count:]
+        del self.nodes[mark.nodes :]
         self.root.reads.clear()
         self.root.writes.clear()
-        for lane in self._lanes[lanes:]:
+        for lane in self._lanes[mark.lanes :]:
             lane.end_foreign(keep=False)
             lane.tail = []  # whoever waits for it waits for nothing
             lane.extra = []
         self.root.end_foreign(keep=False)
         self._branches = 0
+        for buffer in self._overwritten[mark.overwritten :]:
+            buffer.is_overwritten = False
+        self.device._dropped_graphs.extend(self.captured[mark.captured :])
+        del self._overwritten[mark.overwritten :]
+        del self.captured[mark.captured :]
+        del self.held[mark.held :]
+        del self.children[mark.children :]
+        del self._yielded[mark.yielded :]
+        for made in self._made or ():
+            if (alive := made()) is not None:
+                alive.undo()
+        self._made = None
+        self._undo_shared(mark.shared)

@@ -176,6 +176,7 @@ class Scope:
         return CudaGraph._of(self._recorder, self._output)
 
     def _done(self, graph: CudaGraph[Any]) -> None:
+        self._recorder.keep_shared()
         self._graph = graph
         self._state = "done"
         self._output = None

@@ -383,7 +383,7 @@ class Execution:
             return finished
         except DeviceLostError as lost:
             ctx = getattr(self, "ctx", None)
-            if ctx is not None and ctx.device._lost is None:
+            if ctx is not None and ctx.device._lost is None and ctx.device._is_own(lost):
                 raise ctx.device._note_lost(lost) from lost
             raise
 
@@ -558,7 +558,10 @@ class Execution:
 def _make_ready(device: Device | None) -> None:
     """First use: find the default device, load its driver, make its default streams."""
     chosen = checked_open(device or current_device())
-    chosen.policy.next_stream()
+    try:
+        chosen.policy.next_stream()
+    except DeviceLostError as lost:
+        raise chosen._note_lost(lost) from lost
 
 
 def holds_arrays(value: object, depth: int = 3) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..driver import FunctionInfo, HostFunction, HostImage, HostLaunch, ParameterInfo
-from ..errors import ContextError
+from ..errors import ContextError, CudaAsyncError, KernelError
 from ..memory import (
     CPU,
     CUDA,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ..scheduling import Stream
     from ._context import ExecutionContext
 
-__all__ = ["foreign", "from_cuda_array_interface", "from_dlpack", "from_foreign"]
+__all__ = ["FOREIGN_CALL", "foreign", "from_cuda_array_interface", "from_dlpack", "from_foreign"]
 
 
 def from_foreign(
@@ -273,6 +273,10 @@ class Foreign(DeviceOp[tuple[Tensor, ...]]):
         return (*self._reads, *self._writes)
 
 
+FOREIGN_CALL = "ca.foreign"
+"""What the host device calls the kernel that calls a function; no other kernel is called so."""
+
+
 class _HostCall:
     """A call that waits for its turn on the simulated device; what retains it keeps it."""
 
@@ -293,19 +297,25 @@ class _HostCaller(HostFunction):
     @property
     def info(self) -> FunctionInfo:
         number = ParameterInfo(name="number", offset_bytes=0, size_bytes=8, alignment_bytes=8)
-        return FunctionInfo(name="foreign", parameters=(number,), max_threads_per_block=1)
+        return FunctionInfo(name=FOREIGN_CALL, parameters=(number,), max_threads_per_block=1)
 
     def start(self, launch: HostLaunch) -> Iterator[None]:
         call = _host_calls[int.from_bytes(launch.arguments[:8], "little")]
         with as_callback():
-            call.fn(call.stream)
+            try:
+                call.fn(call.stream)
+            except CudaAsyncError as error:  # of what the function did; as any other exception of its
+                raise KernelError(
+                    f"kernel {FOREIGN_CALL} failed on the host device: {type(error).__name__}: {error}",
+                    FOREIGN_CALL,
+                ) from error
         return
         yield
 
 
 _host_call = Module.from_host_image(
-    HostImage(functions={"foreign": _HostCaller()}, name="foreign calls")
-).function("foreign")
+    HostImage(functions={FOREIGN_CALL: _HostCaller()}, name="foreign calls")
+).function(FOREIGN_CALL)
 
 
 def foreign(

@@ -51,6 +51,8 @@ class Gate:
         sources: submissions of other gates that the value comes from.
         waits_for: the gate that the source is blocked on.
         forks: `forks()` when the source was started. running: the run, until it has settled.
+
+    What is run in the recording of a graph is run for good when the graph is made. Till then `_again` keeps the source.
     """
 
     def __init__(self, source: DeviceOp[Any] | None) -> None:
@@ -65,6 +67,8 @@ class Gate:
         self.waits_for: Gate | None = None
         self.forks = 0
         self.running: Execution | None = None
+        self._again: DeviceOp[Any] | None = None
+        self._is_undone = False
         self._waiting: deque[Callable[[], None]] = deque()
 
     def enter(self, execution: Execution, frame: Any) -> bool:
@@ -85,6 +89,9 @@ class Gate:
         if self.settled:
             if owner is not None:
                 owner.waits_for = None
+            recorder = execution.ctx.stream._recorder
+            if recorder is not None and self._again is not None:
+                recorder.check_shared(execution.ctx.stream, self)
             return not self._is_ahead_of(execution, frame)
         if owner is not None:
             owner.waits_for = self
@@ -103,6 +110,10 @@ class Gate:
             return
         inner.owner = self
         self.running = inner
+        recorder = execution.ctx.stream._recorder
+        if recorder is not None:
+            self._again = source
+            recorder.note_shared(execution.ctx.stream, self)
         if not execution.frames and not execution.enqueued:
             inner.chosen_by = execution.chosen_by
         run_nested(inner, functools.partial(self._settle, inner))
@@ -159,6 +170,8 @@ class Gate:
                 self.sources = sources
                 self.running = None
                 self.settled = True
+                if self._is_undone:
+                    self._reset()
         while self._waiting:
             with self.lock:
                 wake = self._waiting[0] if self._waiting else _nothing
@@ -166,6 +179,26 @@ class Gate:
             with self.lock:
                 if self._waiting and self._waiting[0] is wake:
                     del self._waiting[0]
+
+    def keep(self) -> None:
+        """The graph that the source became part of is made."""
+        self._again = None
+
+    def undo(self) -> None:
+        """The recording that the source was run in is given up: whoever comes next runs it anew."""
+        with self.lock:
+            if not self.settled:
+                self._is_undone = True
+            elif self.error is None:
+                self._reset()
+            else:
+                self._again = None
+
+    def _reset(self) -> None:
+        self.source, self._again = self._again, None
+        self.settled = self._is_undone = False
+        self.value = self.error = self.traceback = self.submission = None
+        self.sources = []
 
     def deliver(self, execution: Execution) -> Any:
         """The value, ordered behind the source on the consumer's stream; or the source's exception."""

@@ -623,7 +623,12 @@ class Device:
         assert self._lost is not None
         error = DeviceLostError(str(self._lost), self._lost.kernels)
         error.__cause__ = self._lost.__cause__
+        error._driver = self._lost._driver
         return error
+
+    def _is_own(self, lost: DeviceLostError) -> bool:
+        """Not one of another device, whose results somebody's code asked for in the middle of work of this one."""
+        return lost._driver is None or lost._driver() is self._driver
 
     def _check_fork(self) -> None:
         if self._forked or _forked:
@@ -657,7 +662,7 @@ class Device:
                 tuple(names),
             )
             error.__cause__ = lost.__cause__ or DeviceLostError(str(lost), lost.kernels)
-            self._lost = error
+            self._lost = error._said_by(self._driver)
         for stream in self._streams:
             stream._fail_pending(self._lost_again, released, callbacks)
             stream._done = stream._next

@@ -50,6 +50,15 @@ class Recorder(Protocol):
         """The execution context for operations on `stream`."""
         ...
 
+    # Any: the gate of a shared operation, which this layer does not know
+    def note_shared(self, stream: Stream, gate: Any) -> None:
+        """The source of a shared operation is recorded on `stream`; `gate` is told whether that comes to anything."""
+        ...
+
+    def check_shared(self, stream: Stream, gate: Any) -> None:
+        """Refuse a use on `stream` of a shared operation that was recorded where it may not run."""
+        ...
+
     # Any: an execution and its parts, which this layer does not know
     def pause(self, execution: Any, frame: Any, value: Any) -> bool:
         """True when the execution has to stop and let others run; `frame` gets `value` again then."""

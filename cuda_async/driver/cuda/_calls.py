@@ -179,7 +179,7 @@ class DriverCalls:
         raise self._lost_error()
 
     def _lost_error(self) -> DeviceLostError:
-        error = DeviceLostError(f"{self.label}: {self._cause}")
+        error = DeviceLostError(f"{self.label}: {self._cause}")._said_by(self)
         error.__cause__ = self._cause
         return error
 

@@ -198,7 +198,9 @@ class HostDriver(SteppedControls):
 
         def lost() -> Exception:
             running = f" while running {', '.join(kernels)}" if kernels else ""
-            problem = DeviceLostError(f"host:{self.ordinal} is lost{running}: {error}", kernels)
+            problem = DeviceLostError(f"host:{self.ordinal} is lost{running}: {error}", kernels)._said_by(
+                self
+            )
             problem.__cause__ = error
             return problem
 

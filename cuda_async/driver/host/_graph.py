@@ -126,21 +126,27 @@ class GraphEntry(Entry):
 
     def _run(self, entries: tuple[Entry, ...]) -> Iterator[None]:
         for number, entry in enumerate(entries):
-            self.kernel = entry.kernel  # whose fault it is, if one happens
-            if self._checker is not None:
-                self._checker.graph_step(self._steps[number] if entries is self.entries else None, entry)
+            step = self._steps[number] if self._steps and entries is self.entries else None
+            self._go_on_with(entry, step)
             if isinstance(entry, ConditionalEntry):
                 while (body := entry.next_body()) is not None:
                     yield from self._run(body)
                     yield
                     if entry.kind is ConditionKind.IF:
                         break
+                    self._go_on_with(entry, step)  # which looks at its predicate again
                 continue
             steps = entry.start()
             if steps is not None:
                 yield from steps
             else:
                 yield
+
+    def _go_on_with(self, entry: Entry, step: GraphStep | None) -> None:
+        """Whose fault it is, if one happens, and whose accesses these are."""
+        self.kernel = entry.kernel
+        if self._checker is not None:
+            self._checker.graph_step(step, entry)
 
 
 class ConditionalEntry(Entry):

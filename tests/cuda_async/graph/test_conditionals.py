@@ -6,6 +6,7 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.errors import CaptureError
+from cuda_async.testing import checked_device
 
 pytestmark = pytest.mark.anyio
 
@@ -127,3 +128,49 @@ def test_a_launch_waits_for_who_writes_the_number(stepped, kernels):
     stepped.driver.advance_all()
     launched.result()
     assert stepped.driver.memory.view(x._address, 4).view("f4")[0] == 2.0
+
+
+async def test_what_a_body_makes_is_for_the_body(device):
+    """Elsewhere it would hold another launch's numbers, or nothing, where the body did not run."""
+    x, flag = await ca.zip(ca.ones(8), ca.ones(1, "int32"))
+    kept = []
+
+    def body():
+        return ca.copy(x).then(lambda made: kept.append(made) or ca.copy(made))
+
+    for behind in (
+        lambda _: ca.copy(kept[-1]),
+        lambda _: ca.fill(kept[-1], 1.0),
+        lambda _: ca.value(kept[-1]),
+    ):
+        with pytest.raises((CaptureError, ca.StaleOutputError), match="made in the body of a conditional"):
+            await ca.if_else(flag, body).then(behind).graph()
+    graph = await ca.if_else(flag, body).graph()
+    await graph.launch()
+    with pytest.raises(ca.StaleOutputError, match="made in the body of a conditional"):
+        await kept[-1].to_host()
+
+
+async def test_what_a_child_yields_in_a_body_is_for_the_body(device):
+    x, flag = await ca.zip(ca.ones(8), ca.ones(1, "int32"))
+    child = await ca.copy(x).graph()
+    kept = []
+    op = ca.if_else(flag, lambda: child.launch().map(kept.append)).then(lambda _: ca.copy(kept[0]))
+    with pytest.raises(CaptureError, match="made in the body of a conditional"):
+        await op.graph()
+
+
+@pytest.mark.parametrize("kind", ["while", "if"])
+def test_the_checking_mode_knows_who_reads_the_predicate(kernels, kind):
+    """A loop looks at it again behind the last kernel of its body, which knows nothing of it."""
+    with ca.use_device(checked_device()):
+        x, n = ca.zip(ca.ones(8), ca.full(1, 3, "int32")).sync()
+
+        def body():
+            counted = kernels.count_down.launch(1, 1, ca.mut(n))
+            return counted.then(lambda _: kernels.scale(x, 2.0, 0.0))
+
+        op = ca.while_loop(n, body) if kind == "while" else body().then(lambda _: ca.if_else(n, body))
+        graph = op.graph().sync()
+        graph.launch().sync()
+        assert x.to_host().sync()[0] == (8.0 if kind == "while" else 4.0)

@@ -121,3 +121,14 @@ def test_graph_of_a_closed_device_is_captured_anew():
         with ca.use_device(device):
             assert cache.get(3).sync().launch().to_host().sync().tolist() == [2.0] * 3
         device.close()
+
+
+def test_keys_are_hashable_and_build_may_not_ask_for_its_own(device):
+    with pytest.raises(TypeError, match=r"the keys of a GraphCache are hashable, .*got \[1\]"):
+        ca.GraphCache(ca.value).get([1])
+    cache = ca.GraphCache(lambda n: cache.get(n))
+    with pytest.raises(
+        ca.ReentrancyError, match=r"build\(1\) asks the cache for the graph that it is to build"
+    ):
+        cache.get(1)
+    assert len(cache) == 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections import deque
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import anyio
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 import cuda_async as ca
-from cuda_async.errors import ClosedError, StaleOutputError
+from cuda_async.errors import CaptureError, ClosedError, StaleOutputError
 
 pytestmark = pytest.mark.anyio
 
@@ -87,6 +89,47 @@ async def test_structure_of_the_output_is_kept(device, kernels):
         with pytest.raises(StaleOutputError):
             await stale.to_host()
     assert (await weights.to_host())[0] == 4.0
+
+
+class Tagged(tuple):
+    def __new__(cls, tensor, tag):
+        made = super().__new__(cls, (tensor,))
+        made.tag = tag
+        return made
+
+
+class Stack(list):
+    def __init__(self, *, tensor):
+        super().__init__([tensor])
+
+
+async def test_operands_and_sequences_of_own_classes(device, kernels):
+    x = await ca.ones(8)
+
+    def pack(y):
+        return ca.mut(y), ca.read(y), Tagged(y, "mine"), Stack(tensor=y)
+
+    graph = await kernels.scaled(x, 2.0, 0.0).map(pack).graph()
+    before = await graph.launch()
+    for launch in (graph.launch, graph):
+        written, read, tagged, stack = await launch()
+        assert (type(written), type(read)) == (ca.Mut, ca.Read)
+        assert (type(tagged), tagged.tag, type(stack)) == (Tagged, "mine", Stack)
+        for tensor in (written.tensor, read.tensor, tagged[0], stack[0]):
+            assert (await tensor.to_host())[0] == 2.0
+    with pytest.raises(StaleOutputError):
+        await before[2][0].to_host()
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda y: SimpleNamespace(y=y), lambda y: {y}, lambda y: frozenset([y]), lambda y: deque([y])]
+)
+async def test_objects_that_are_not_looked_through_are_refused(device, kernels, wrap):
+    x = await ca.ones(8)
+    with pytest.raises(CaptureError, match=r"yields a tensor in a (SimpleNamespace|set|frozenset|deque)"):
+        await kernels.scaled(x, 2.0, 0.0).map(wrap).graph()
+    graph = await kernels.scaled(x, 2.0, 0.0).map(lambda y: (y, wrap(x))).graph()  # x is nobody's output
+    assert (await graph.launch())[1] is not None
 
 
 async def test_output_that_is_the_callers_tensor(device, kernels):

@@ -10,6 +10,7 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.errors import AliasError, CaptureError, StaleOutputError
+from cuda_async.testing import checked_device
 
 pytestmark = pytest.mark.anyio
 
@@ -242,3 +243,25 @@ async def test_a_graph_that_is_a_part_twice(device, kernels):
         for made, expected in zip(await graph.launch(), (3.0, 5.0)):
             assert (await made.to_host()).tolist() == [expected] * 8
     assert (await (await part.replay(x=3.0)).to_host())[0] == 7.0
+
+
+async def test_a_forgotten_await_is_named(device):
+    op = ca.ones(8).graph()
+    with pytest.raises(AttributeError, match=r"an operation that makes a graph: await it.*\.launch"):
+        op.launch()
+    with pytest.raises(AttributeError, match=r"no attribute 'lunch'$"):
+        op.lunch()
+    assert (await (await op).launch().to_host())[0] == 1.0
+
+
+def test_a_name_of_an_input_is_text():
+    with pytest.raises(TypeError, match="inputs have names, got 3"):
+        ca.graph_input(3, (8,))
+
+
+def test_an_input_of_another_device_is_named(host):
+    with ca.use_device(checked_device()):
+        elsewhere = ca.ones(8).sync()
+    x = ca.ones(8).sync()
+    with pytest.raises(ca.ContextError, match=r"the graph's input 'x' is on host:.*captured on host:"):
+        ca.copy(x).graph(inputs={"x": elsewhere}).sync()

@@ -129,3 +129,63 @@ async def test_nodes_inside_of_others(device, kernels):
     assert (await x.to_host())[0] == 302.0
     await inner.launch()
     assert (await x.to_host())[0] == 303.0
+
+
+async def test_what_the_graph_yields_stays_what_its_kernel_writes(device, kernels):
+    """Or launches would yield another launch's numbers for their own."""
+    x, own, other = await ca.zip(ca.ones(8), ca.zeros(8), ca.zeros(8))
+
+    def into(out):
+        return kernels.affine_to.launch(1, 8, ca.mut(out), ca.read(x), 8, 2.0, 0.0).first()
+
+    for op in (into(own), kernels.scaled(x, 2.0, 0.0)):
+        graph = await op.graph()
+        with pytest.raises(CaptureError, match="affine_to: argument 0 is what the graph yields"):
+            graph.nodes[0].set_arguments({0: ca.mut(other), 3: 5.0})
+        assert (await graph.launch().to_host())[0] == 2.0  # nothing was changed
+    silent = await into(own).map(lambda _: None).graph()
+    silent.nodes[0].set_arguments({0: ca.mut(other), 3: 5.0})
+    await silent.launch()
+    assert ((await own.to_host())[0], (await other.to_host())[0]) == (2.0, 5.0)
+
+
+@pytest.mark.parametrize("where", ["graph", "body", "child", "child in a body"])
+async def test_arguments_that_were_replaced_are_let_go(device, kernels, where):
+    flag, out = await ca.zip(ca.ones(1, "int32"), ca.zeros(8))
+    replaced, small = [await ca.ones(100_000)], await ca.full(8, 3.0)
+
+    def op():
+        launch = kernels.affine_to.launch(1, 8, ca.mut(out), ca.read(replaced[0]), 8, 2.0, 0.0)
+        return launch.map(lambda _: None)
+
+    child = await op().graph()
+    makes = {
+        "graph": op,
+        "body": lambda: ca.if_else(flag, op),
+        "child": child.launch,
+        "child in a body": lambda: ca.if_else(flag, child.launch),
+    }
+    graph = await makes[where]().graph()
+    (node,) = graph.nodes
+    while node.bodies:
+        ((node,),) = node.bodies
+    for changed in {node, child.nodes[0]}:
+        changed.set_arguments({1: ca.read(small)})
+    before = device.memory_stats().used_bytes
+    replaced.clear()
+    gc.collect()
+    assert before - device.memory_stats().used_bytes >= 400_000
+    await graph.launch()
+    assert (await out.to_host())[0] == 6.0
+
+
+async def test_a_call_on_the_host_device_is_no_kernel(host, kernels):
+    x = await ca.ones(8)
+    graph = await ca.foreign(lambda stream: None, writes=[x]).graph()
+    (node,) = graph.nodes
+    assert (node.kind, node.name) == ("foreign", "")
+    assert "other library" in graph.to_dot()
+    with pytest.raises(CaptureError, match="for kernels"):
+        node.set_arguments({0: 1})
+    with pytest.raises(CaptureError, match="for kernels"):
+        node.set_launch(grid=3)

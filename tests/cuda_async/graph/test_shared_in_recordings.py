@@ -1,0 +1,162 @@
+"""Shared operations that a recording runs first: part of the graph there, and of nothing where the recording fails."""
+
+from __future__ import annotations
+
+import threading
+
+import anyio
+import anyio.to_thread
+import numpy as np
+import pytest
+
+import cuda_async as ca
+from cuda_async.errors import CaptureError, StaleOutputError
+
+pytestmark = pytest.mark.anyio
+
+
+def fails(_):
+    raise RuntimeError("as planned")
+
+
+async def test_what_runs_before_a_conditional_serves_both_bodies(device):
+    x, out, flag = await ca.zip(ca.full(4, 3.0), ca.zeros(4), ca.zeros(1, "int32"))
+    pre = ca.copy(x).shared()
+
+    def body():
+        return pre.then(lambda p: ca.memcpy(out, p))
+
+    graph = await pre.then(lambda _: ca.if_else(flag, body, body)).graph(inputs={"flag": flag})
+    for taken in (0, 1, 0):
+        await ca.fill(x, 5.0 + taken)
+        await graph.replay(flag=taken)
+        assert (await out.to_host())[0] == 5.0 + taken
+
+
+async def test_what_a_body_runs_first_is_refused_outside_of_it(device):
+    x, out, flag = await ca.zip(ca.full(4, 3.0), ca.zeros(4), ca.zeros(1, "int32"))
+    pre = ca.copy(x).shared()
+
+    def body():
+        return pre.then(lambda p: ca.memcpy(out, p))
+
+    uses = {
+        "both bodies": lambda: ca.if_else(flag, body, body),
+        "a body and behind": lambda: ca.if_else(flag, body).then(lambda _: pre),
+        "a loop and behind": lambda: ca.while_loop(flag, body).then(lambda _: pre),
+        "an inner body and the outer one": lambda: ca.if_else(
+            flag, lambda: ca.if_else(flag, body).then(lambda _: body())
+        ),
+    }
+    for use in uses.values():
+        with pytest.raises(CaptureError, match="used first in the body of a conditional"):
+            await use().graph()
+    assert (await pre.to_host())[0] == 3.0  # no graph was made, so it runs now
+
+
+async def test_a_body_may_use_its_own_twice_and_in_bodies_of_it(device):
+    x, out, flag = await ca.zip(ca.full(4, 3.0), ca.zeros(4), ca.ones(1, "int32"))
+    pre = ca.copy(x).shared()
+
+    def use(_=None):
+        return pre.then(lambda p: ca.memcpy(out, p))
+
+    op = ca.if_else(flag, lambda: use().then(use).then(lambda _: ca.if_else(flag, use)))
+    graph = await op.graph()
+    await ca.fill(x, 4.0)
+    await graph.launch()
+    assert (await out.to_host())[0] == 4.0
+
+
+async def test_one_that_a_failed_record_has_run_runs_again(device):
+    x = await ca.full(4, 3.0)
+    pre = ca.copy(x).shared()
+    async with ca.CudaGraph.scope(device.create_stream()) as scope:
+        with pytest.raises(RuntimeError, match="as planned"):
+            await scope.arecord(pre.then(fails))
+        scope.returns(await scope.arecord(pre.then(ca.copy)))
+    assert len(scope.graph.nodes) == 2
+    for value in (3.0, 4.0):
+        await ca.fill(x, value)
+        assert (await (await scope.graph.launch()).to_host())[0] == value
+
+
+async def test_a_tensor_of_a_failed_record_holds_nothing(device):
+    x = await ca.full(4, 3.0)
+    kept = []
+    async with ca.CudaGraph.scope(device.create_stream()) as scope:
+        with pytest.raises(RuntimeError, match="as planned"):
+            await scope.arecord(ca.copy(x).then(lambda y: kept.append(y) or fails(y)))
+        with pytest.raises(StaleOutputError, match="could not be recorded"):
+            await scope.arecord(ca.copy(kept[0]))
+        scope.returns(await scope.arecord(ca.copy(x)))
+    await scope.graph.launch()
+    with pytest.raises(StaleOutputError, match="could not be recorded"):
+        await kept[0].to_host()
+
+
+async def test_a_cache_tries_again_with_what_its_graphs_share(device):
+    weights = ca.from_host(np.full(8, 5.0, "f4")).shared()
+    tries = []
+
+    def step(w):
+        tries.append(w)
+        return fails(w) if len(tries) == 1 else ca.copy(w)
+
+    cache = ca.GraphCache(lambda n: weights.then(step))
+    with pytest.raises(RuntimeError, match="as planned"):
+        await cache.get(8)
+    graph = await cache.get(8)
+    assert (await graph.launch().to_host())[0] == 5.0
+
+
+async def test_one_that_a_cancelled_capture_was_running_runs_again(device):
+    began, released = threading.Event(), threading.Event()
+
+    class Slow(ca.DeviceOp[None]):
+        def prepare(self, ctx):
+            began.set()
+            assert released.wait(10)
+
+        def execute(self, ctx):
+            return None
+
+    x = await ca.full(4, 3.0)
+    shared = ca.copy(x).then(lambda y: Slow().map(lambda _: y)).shared()
+    async with anyio.create_task_group() as group:
+
+        async def capture():
+            await shared.then(ca.copy).graph()
+
+        group.start_soon(capture)
+        await anyio.to_thread.run_sync(began.wait, 10)
+        group.cancel_scope.cancel()
+    released.set()
+    assert (await shared.to_host())[0] == 3.0
+
+
+async def test_memory_of_a_recording_is_not_for_another_one(device):
+    x = await ca.full(8, 3.0)
+    async with ca.CudaGraph.scope(device.create_stream()) as scope:
+        recorded = await scope.arecord(ca.copy(x))
+        with pytest.raises(StaleOutputError, match="a graph that is being recorded"):
+            await ca.copy(recorded).graph()
+        scope.returns(recorded)
+    assert (await (await scope.graph.launch()).to_host())[0] == 3.0
+
+
+async def test_a_failed_record_of_a_graph_s_launch_leaves_the_earlier_one(device):
+    """What the rolled back launch would have written over is not stale, and the graphs have nothing in common."""
+    x = await ca.full(8, 3.0)
+    inner = await ca.copy(x).graph()
+    other = await ca.copy(x).graph()
+    async with ca.CudaGraph.scope(device.create_stream()) as scope:
+        first = await scope.arecord(inner.launch())
+        with pytest.raises(RuntimeError, match="as planned"):
+            await scope.arecord(inner.launch().then(fails))
+        with pytest.raises(RuntimeError, match="as planned"):
+            await scope.arecord(other.launch().then(fails))
+        scope.returns(await scope.arecord(ca.copy(first)))
+    yielded = await other.launch()
+    assert (await (await scope.graph.launch()).to_host())[0] == 3.0
+    assert (await yielded.to_host())[0] == 3.0
