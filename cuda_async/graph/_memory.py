@@ -248,8 +248,9 @@ class GraphBuffer(Buffer):
             )
         raise StaleOutputError(
             f"this output of a graph is stale: it is of launch {self.generation}, and a later launch, of this graph or "
-            "of one that shares memory with it (as a part, or by a part of both), may have written over it; use what "
-            "the last launch yielded, and copy what is to be kept with ca.copy() or to_host() before the next"
+            "of one that shares a part with it, may have written over it; use what the last launch yielded "
+            "(graph.take_output() gives it too), and copy what is to be kept with ca.copy() or to_host() before the "
+            "graph is launched again"
         )
 
     def free(self) -> None:
