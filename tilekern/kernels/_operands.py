@@ -80,18 +80,31 @@ def with_tensors(
                 hint = "; the kernel itself, which takes partitions, is in tilekern.kernels.raw"
             elif isinstance(operand, np.ndarray):
                 hint = "; bring it over with ca.from_host(array)"
-            raise TypeError(
-                f"operands are tensors or operations that yield them, got {type(operand).__name__}{hint}"
-            )
+            raise _no_operand("got", operand, hint)
         pending.append(operand)
     if not pending:
         return build(*operands)
 
     def resolved(values: list[Tensor]) -> DeviceOp[T]:
+        for value in values:
+            if type(value) is not Tensor:
+                hint = ""
+                if isinstance(value, tuple | list):
+                    hint = "; .first(), .last() or [i] takes one of them"
+                elif isinstance(value, ca.Partition | ca.MappedPartition):
+                    hint = "; .unpartition() makes a tensor of it"
+                elif isinstance(value, np.ndarray):
+                    hint = "; leave .to_host() out"
+                raise _no_operand("got one that yields", value, hint)
         there = iter(values)
         return build(*[next(there) if isinstance(o, DeviceOp) else o for o in operands])
 
     return ca.collect(pending).then(resolved)
+
+
+def _no_operand(given: str, value: object, hint: str) -> TypeError:
+    what = f"a tuple of {len(value)}" if isinstance(value, tuple) else type(value).__name__
+    return TypeError(f"operands are tensors or operations that yield them, {given} {what}{hint}")
 
 
 def output(

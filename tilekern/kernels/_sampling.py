@@ -14,6 +14,7 @@ from ._operands import (
     INT32,
     INTEGERS,
     Operand,
+    check_apart,
     check_dtype,
     check_shape,
     first_of,
@@ -49,7 +50,7 @@ def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
 
     def launch(x: Tensor) -> DeviceOp[Tensor]:
         check_dtype("argmax", FLOATS, x=x)
-        rows, columns = _scores("argmax", x)
+        rows, columns = _scores("argmax", x=x)
         place = output("argmax", out, (rows,), ca.int32)
         chunk = min(CHUNK, power_of_two(columns))
         chunks = -(-columns // chunk)
@@ -70,9 +71,9 @@ def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
     return with_tensors(launch, x)
 
 
-def _scores(name: str, x: Tensor) -> tuple[int, int]:
-    check_shape(name, (None, None), x=x)
-    rows, columns = x.shape
+def _scores(name: str, **tensor: Tensor) -> tuple[int, int]:
+    check_shape(name, (None, None), **tensor)
+    ((rows, columns),) = (scores.shape for scores in tensor.values())
     if not 1 <= columns <= 1 << 23:
         raise ValueError(f"{name}: a row has 1 to {1 << 23} elements, got {columns}")
     return rows, columns
@@ -115,10 +116,11 @@ def sample_top_k(
     def launch(logits: Tensor, counters: Tensor) -> DeviceOp[Tensor]:
         check_dtype("sample_top_k", FLOATS, logits=logits)
         check_dtype("sample_top_k", INT32, counters=counters)
-        rows, columns = _scores("sample_top_k", logits)
+        rows, columns = _scores("sample_top_k", logits=logits)
         check_shape("sample_top_k", (rows,), counters=counters)
         if k > columns:
             raise ValueError(f"sample_top_k: k is {k}, a row has {columns} elements")
+        check_apart("sample_top_k", out, logits=logits, counters=counters)
         if takes_likeliest:
             return argmax(logits, out=out)
         place = output("sample_top_k", out, (rows,), ca.int32)
@@ -164,7 +166,7 @@ def cross_entropy(
             raise ValueError(
                 f"cross_entropy: ignore is a whole number of {labels.dtype.name}, got {ignore!r}"
             )
-        rows, columns = _scores("cross_entropy", logits)
+        rows, columns = _scores("cross_entropy", logits=logits)
         check_shape("cross_entropy", (rows,), labels=labels)
         losses = ca.empty((rows,), ca.float32).partition(1)
         chunk = min(2 * CHUNK, power_of_two(columns))

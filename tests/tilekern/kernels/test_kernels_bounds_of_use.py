@@ -304,3 +304,31 @@ def test_a_result_may_lie_beside_an_operand(device):
     pair = ca.ones((64, 128)).sync()
     k.matmul(pair[:, :64], pair[:, :64], splits=2, out=pair[:, 64:]).sync()
     assert (pair.to_host().sync()[:, 64:] == 64).all()
+
+
+def test_an_operand_that_yields_no_tensor_is_named(host):
+    """As one that is none itself; with what makes a tensor of it."""
+    x, w = ca.ones((4, 6)).sync(), ca.ones(6).sync()
+    tiles = k.raw.row_softmax(ca.empty((4, 6)).partition((1, 8)), x)
+    for operand, message in (
+        (k.add_rms_norm(x, x, w), r"a tuple of 2; \.first\(\), \.last\(\) or \[i\] takes one"),
+        (ca.copy(x).to_host(), r"ndarray; leave \.to_host\(\) out"),
+        (tiles.first(), r"Partition; \.unpartition\(\) makes a tensor of it"),
+        (ca.value(3), "int$"),
+    ):
+        with pytest.raises(TypeError, match=f"operands are tensors .* got one that yields {message}"):
+            k.softmax(operand).sync()
+
+
+def test_logits_are_called_by_their_name(host):
+    places = ca.zeros(6, "int32").sync()
+    for call in (lambda x: k.cross_entropy(x, places), lambda x: k.sample_top_k(x, places, k=2)):
+        with pytest.raises(ValueError, match="logits has the shape"):
+            call(ca.ones(6).sync())
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_a_result_over_the_counters_is_refused(host, temperature):
+    counters = ca.zeros(4, "int32").sync()
+    with pytest.raises(ca.AliasError, match="sample_top_k, parameters out and counters"):
+        k.sample_top_k(ca.ones((4, 6)).sync(), counters, k=2, temperature=temperature, out=counters)
