@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import ConsumedError, CudaAsyncError, ReentrancyError
+from ..errors import CaptureError, ConsumedError, CudaAsyncError, ReentrancyError
 from ..scheduling import (
     block_on,
     check_not_forked,
@@ -160,7 +160,7 @@ class Gate:
     ) -> None:
         """Settle, once. Called again after an interrupt it only wakes who was left out."""
         with self.lock:
-            if not self.settled:
+            if not self.settled and self.source is None:
                 self.value = value
                 self.error = error
                 if error is not None:
@@ -189,7 +189,7 @@ class Gate:
         with self.lock:
             if not self.settled:
                 self._is_undone = True
-            elif self.error is None:
+            elif self.error is None or isinstance(self.error, CaptureError):
                 self._reset()
             else:
                 self._again = None

@@ -110,6 +110,13 @@ async def test_a_cache_tries_again_with_what_its_graphs_share(device):
     assert (await graph.launch().to_host())[0] == 5.0
 
 
+async def test_one_that_cannot_be_captured_runs_outside(device):
+    shared = ca.ones(4).to_host().map(lambda array: array.tolist()).shared()
+    with pytest.raises(CaptureError, match="to_host"):
+        await shared.graph()
+    assert await shared == [1.0] * 4
+
+
 async def test_one_that_a_cancelled_capture_was_running_runs_again(device):
     began, released = threading.Event(), threading.Event()
 
