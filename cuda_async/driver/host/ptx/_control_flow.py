@@ -8,10 +8,9 @@ Blocks
 Order
     Groups of threads that took different ways wait at block starts; the group at the lowest block runs. So
     the numbering decides where they meet. The text's order is not enough: compilers move unlikely code out of
-    line. We number blocks by a weak topological order (Bourdoncle, "Efficient chaotic iteration strategies
-    with widenings", 1993): a block comes after all that lead to it, except by back edges, and the blocks of a
-    loop are adjacent. Then whoever leaves a branch or a loop early waits at its end until the others come.
-    Among blocks that are not ordered by this the text's order holds.
+    line. We number blocks by a weak topological order (`_loops`): a block comes after all that lead to it,
+    except by back edges, and the blocks of a loop are adjacent. Then whoever leaves a branch or a loop early
+    waits at its end until the others come. Among blocks that are not ordered by this the text's order holds.
 
 Liveness
     A register that no waiting thread will read before writing it may be overwritten in all lanes at once,
@@ -26,11 +25,11 @@ Spinning
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ._loops import nest_loops
 from ._syntax import (
     Address,
     Function,
@@ -223,124 +222,14 @@ def _target(instruction: Instruction) -> int:
 
 def _number(blocks: list[BasicBlock]) -> None:
     """Give every block its `order`, and mark the loops that may spin."""
-    successors = [list(dict.fromkeys(block.successors)) for block in blocks]
-    order = 0
-    # Work items: a set of blocks to order, all edges into `head` cut (it is the loop's entry).
-    stack: list[tuple[list[int], int | None]] = [(list(range(len(blocks))), None)]
-    while stack:
-        nodes, head = stack.pop()
-        if head is not None:
-            blocks[head].order = order
-            order += 1
-            nodes = [node for node in nodes if node != head]
-        inside = set(nodes)
-        components = _components(nodes, successors, inside)
-        if len(components) == 1 and len(components[0]) == 1 and not _loops(components[0], successors):
-            blocks[components[0][0]].order = order
-            order += 1
-            continue
-        ordered = _topological(components, successors, inside)
-        pending: list[tuple[list[int], int | None]] = []
-        for component in ordered:
-            if len(component) > 1 or _loops(component, successors):
-                entry = _entry(component, successors, blocks)
-                blocks[entry].spins = any(
-                    _may_wait(instruction) for n in component for instruction in _with_ender(blocks[n])
-                )
-                pending.append((component, entry))
-            else:
-                pending.append((component, None))
-        stack.extend(reversed(pending))
-
-
-def _loops(component: list[int], successors: list[list[int]]) -> bool:
-    return len(component) == 1 and component[0] in successors[component[0]]
-
-
-def _entry(component: list[int], successors: list[list[int]], blocks: list[BasicBlock]) -> int:
-    """The block a loop is entered at: the first that has a predecessor outside, else the first."""
-    members = set(component)
-    entered = {
-        target
-        for node in range(len(blocks))
-        if node not in members
-        for target in successors[node]
-        if target in members
-    }
-    return min(entered or members)
-
-
-def _components(nodes: list[int], successors: list[list[int]], inside: set[int]) -> list[list[int]]:
-    """Strongly connected components (Tarjan's algorithm, without recursion)."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    on_stack: set[int] = set()
-    path: list[int] = []
-    found: list[list[int]] = []
-    for root in nodes:
-        if root in index:
-            continue
-        index[root] = low[root] = len(index)
-        path.append(root)
-        on_stack.add(root)
-        work = [(root, iter(successors[root]))]
-        while work:
-            node, rest = work[-1]
-            descended = False
-            for target in rest:
-                if target not in inside:
-                    continue
-                if target not in index:
-                    index[target] = low[target] = len(index)
-                    path.append(target)
-                    on_stack.add(target)
-                    work.append((target, iter(successors[target])))
-                    descended = True
-                    break
-                if target in on_stack:
-                    low[node] = min(low[node], index[target])
-            if descended:
-                continue
-            work.pop()
-            if work:
-                low[work[-1][0]] = min(low[work[-1][0]], low[node])
-            if low[node] == index[node]:
-                component = []
-                while True:
-                    member = path.pop()
-                    on_stack.discard(member)
-                    component.append(member)
-                    if member == node:
-                        break
-                found.append(sorted(component))
-    return found
-
-
-def _topological(
-    components: list[list[int]], successors: list[list[int]], inside: set[int]
-) -> list[list[int]]:
-    """Components so that each comes after those that lead to it; the lowest block first among equals."""
-    owner = {node: number for number, component in enumerate(components) for node in component}
-    targets: list[set[int]] = [set() for _ in components]
-    waiting = [0] * len(components)
-    for node, number in owner.items():
-        for successor in successors[node]:
-            if successor in inside and owner[successor] != number:
-                targets[number].add(owner[successor])
-    for reached in targets:
-        for number in reached:
-            waiting[number] += 1
-    ready = [(component[0], number) for number, component in enumerate(components) if not waiting[number]]
-    heapq.heapify(ready)
-    ordered = []
-    while ready:
-        _, number = heapq.heappop(ready)
-        ordered.append(components[number])
-        for reached_number in targets[number]:
-            waiting[reached_number] -= 1
-            if not waiting[reached_number]:
-                heapq.heappush(ready, (components[reached_number][0], reached_number))
-    return ordered
+    nest = nest_loops([block.successors for block in blocks])
+    waits = [0]  # how many blocks before each position may wait
+    for order, number in enumerate(nest.ordered):
+        block = blocks[number]
+        block.order = order
+        waits.append(waits[-1] + any(map(_may_wait, _with_ender(block))))
+    for head, end in nest.ends.items():
+        blocks[head].spins = waits[end] > waits[blocks[head].order]
 
 
 _ORDERED_LOADS = frozenset(("volatile", "relaxed", "acquire", "mmio", "cv"))
