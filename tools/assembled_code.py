@@ -36,7 +36,9 @@ def assembled_code(target: str = TARGET) -> Iterator[None]:
         bytecode = _compile.bytecode_of(function, options)
         ptx = _compile.assembled(function, bytecode, options, target, toolchain, keep_ptx=True).ptx
         signature = _compile.entry_signature(function)
-        loaded = Module.from_ptx(ptx, name=function.name).function(function.name, signature=signature)
+        loaded = Module.from_ptx(ptx, name=f"the PTX of {function.name}").function(
+            function.name, signature=signature
+        )
         timings = clock.timings(function.name, target, "assembled")
         return Variant(loaded, program.checks, specs, wanted, program.captures, timings, signature, "")
 

@@ -207,11 +207,12 @@ class Module:
         with self._lock:
             handle = self._loaded.get(device)
             if handle is None:
-                image = self._image
+                image, name = self._image, self.name
                 if self._source is not None:
                     image = self._compile(device, self._source)
+                    name = f"the PTX of {name}" if device.kind != "cuda" else name
                 assert image is not None
-                handle = device.driver.module_load(image, self.name)
+                handle = device.driver.module_load(image, name)
                 _forget_closed(self._loaded)
                 self._loaded[device] = handle
         return handle

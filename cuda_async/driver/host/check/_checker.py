@@ -274,11 +274,12 @@ class Checker:
         """Whether no work of a device runs in this thread."""
         return self._current.entry is None
 
-    def begin_launch(self, order: LaunchOrder) -> Work:
-        """The kernel that runs in this thread has these blocks and threads."""
+    def begin_launch(self, order: LaunchOrder, module: str = "") -> Work:
+        """The kernel that runs in this thread has these blocks and threads, and is of this PTX."""
         with self._lock:
             work = self.work()
             work.order = order
+            work.module = module
             return work
 
     def watch_tiles(self, memory: HostMemory, grid: tuple[int, int, int]) -> TileWatch:

@@ -49,6 +49,7 @@ class Work:
         actor, count, clock: its place in the order.
         name: `kernel f`, `copy`, ... stream, device, enqueued: as in `ReportedAccess`.
         order: of a kernel's blocks and threads; None for what is one thing.
+        module: what messages call the PTX of a kernel; empty for anything else.
         declared: what a launch was told it may touch, where that is known.
         ids: numbers of its accesses, by place and sort. fresh: those below are not used again.
     """
@@ -62,6 +63,7 @@ class Work:
         "enqueued",
         "fresh",
         "ids",
+        "module",
         "name",
         "order",
         "stream",
@@ -86,6 +88,7 @@ class Work:
         self.device = device
         self.enqueued = enqueued
         self.order: LaunchOrder | None = None
+        self.module = ""
         self.declared: DeclaredUses | None = None
         self.ids: dict[tuple[int, bool], int] = {}
         self.fresh = 0

@@ -71,7 +71,7 @@ class PtxWatch:
         self.memory: HostMemory = launch.memory
         self.lanes = launch.lanes_per_block
         self.order = LaunchOrder(launch.grid, launch.block, self.lanes, launch.blocks_per_cluster)
-        self.work = checker.begin_launch(self.order)
+        self.work = checker.begin_launch(self.order, launch.program.module_name)
 
     # ---------------------------------------------------------------------------- accesses
 

@@ -61,7 +61,7 @@ def reported(access: str, work: Work, place: Place, who: int | None) -> Reported
     return ReportedAccess(
         access=access,
         work=work.name,
-        place=text_of(place),
+        place=text_of(place, work.module),
         block=block,
         thread=thread,
         stream=work.stream,
@@ -70,14 +70,12 @@ def reported(access: str, work: Work, place: Place, who: int | None) -> Reported
     )
 
 
-def text_of(place: Place) -> str:
+def text_of(place: Place, module: str) -> str:
     if not place or isinstance(place, str):
         return place or ""
-    text = getattr(place, "text", None)
+    if module:  # an instruction of PTX
+        return str(place.describe(module))
     location = getattr(place, "location", None)
-    if text is not None:  # an instruction of PTX
-        source = f" (from {location})" if location is not None else ""
-        return f"line {place.line} of the PTX: {text}{source}"
     return f"{location} ({place.mnemonic})" if location is not None else str(place.mnemonic)
 
 

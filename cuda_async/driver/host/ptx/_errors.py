@@ -32,9 +32,7 @@ class Place(NamedTuple):
         if self.thread is not None:
             text += f", thread {_axes(self.thread)}"
         if self.instruction is not None:
-            text += f", {self.module}:{self.instruction.line}: {self.instruction.text}"
-            if self.instruction.location is not None:
-                text += f" (from {self.instruction.location})"
+            text += f", {self.instruction.describe(self.module)}"
         return text
 
 

@@ -151,7 +151,7 @@ class LoadedModule:
         address = self._addresses.get(variable)
         if address is None:
             raise CompileError(
-                f"{self.name}:{variable.line}: {variable.linkage} variable {variable.name!r} has no memory "
+                f"line {variable.line} of {self.name}: {variable.linkage} variable {variable.name!r} has no memory "
                 "here; define it in this module, as the host device does not link modules"
             )
         return address

@@ -485,7 +485,7 @@ class _ModuleParser(TokenReader):
         target = self.module.functions.get(value.symbol) or self.module.variables.get(value.symbol)
         if target is None:
             raise CompileError(
-                f"{self.source.name}:{variable.line}: the initial value of {variable.name!r} names "
+                f"line {variable.line} of {self.source.name}: the initial value of {variable.name!r} names "
                 f"{value.symbol!r}, which is not declared"
             )
         return Initializer(value.value, target, value.mask)

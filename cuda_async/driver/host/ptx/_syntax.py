@@ -245,6 +245,11 @@ class Instruction:
         """Opcode and modifiers, as written."""
         return ".".join((self.opcode, *self.modifiers))
 
+    def describe(self, module: str) -> str:
+        """Its line in the text of `module`, itself, and the source line, for a message."""
+        source = f" (from {self.location})" if self.location is not None else ""
+        return f"line {self.line} of {module}: {self.text}{source}"
+
 
 @dataclass(slots=True, frozen=True)
 class Initializer:

@@ -81,7 +81,7 @@ class Source:
         return bisect_right(self._starts, offset)
 
     def error(self, message: str, offset: int) -> CompileError:
-        """A `CompileError` that shows the place: name, line, the line's text and a caret."""
+        """A `CompileError` that shows the place: line, name, the line's text and a caret."""
         line = min(self.line_of(offset), len(self._lines))
         column = offset - self._starts[line - 1]
         shown = self._lines[line - 1].rstrip()
@@ -89,5 +89,5 @@ class Source:
         pad = "".join("\t" if c == "\t" else " " for c in shown[:column])
         label = f"{line:>5} | "
         return CompileError(
-            f"{self.name}:{line}: {message}\n{label}{shown}\n{' ' * (len(label) - 2)}| {pad}^"
+            f"line {line} of {self.name}: {message}\n{label}{shown}\n{' ' * (len(label) - 2)}| {pad}^"
         )

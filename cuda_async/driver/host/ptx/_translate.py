@@ -194,7 +194,7 @@ class Translator:
     def refuse(self, instruction: Instruction, reason: str) -> NoReturn:
         """Raise the error for an instruction the interpreter does not know."""
         raise CompileError(
-            f"{self.program.module_name}:{instruction.line}: the host device cannot run "
+            f"line {instruction.line} of {self.program.module_name}: the host device cannot run "
             f"{instruction.text!r} (in {self.function.name}): {reason}"
         )
 
