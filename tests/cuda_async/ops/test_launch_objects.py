@@ -63,10 +63,12 @@ def test_classes_made_anew_are_forgotten(device, saxpy, monkeypatch):
 
 
 MANY_STATIC = """
-.version 8.0
+.version 9.3
 .target sm_90
 .address_size 64
 .visible .entry wide(.param .u64 out)
+.reqntid 128
+.language 7
 {
     .shared .align 4 .b8 own[99999999];
     ret;

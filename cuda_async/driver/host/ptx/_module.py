@@ -11,6 +11,7 @@ import numpy as np
 
 from ....errors import CompileError, LaunchError
 from ..._protocol import FunctionInfo, HostLaunch, ParameterInfo, ParameterKind
+from .._limits import LIMITS
 from ._heap import DeviceHeap
 from ._launch import Launch
 from ._program import Program, SharedLayout, reachable_functions, symbols_of
@@ -85,14 +86,14 @@ class LoadedModule:
         self.globals: dict[str, tuple[int, int]] = {}
         try:
             self._place_variables()
+            self.functions: dict[str, PtxFunction] = {
+                name: PtxFunction(self, function)
+                for name, function in module.functions.items()
+                if function.is_entry and function.body is not None
+            }
         except BaseException:
             self.unload()
             raise
-        self.functions: dict[str, PtxFunction] = {
-            name: PtxFunction(self, function)
-            for name, function in module.functions.items()
-            if function.is_entry and function.body is not None
-        }
 
     def unload(self) -> None:
         """Give the variables' memory and the heap back. The functions must not be started any more."""
@@ -222,6 +223,8 @@ class PtxFunction:
         layout = SharedLayout(reachable, self._loaded.module.variables.values())
         local_bytes = sum(v.size_bytes for f in reachable for v in f.variables if v.space == "local")
         _check_local(function.name, local_bytes)
+        if not self._is_tile_kernel:
+            _check_shared(function.name, layout.static_bytes)
         return FunctionInfo(
             name=function.name,
             parameters=parameters,
@@ -310,6 +313,16 @@ def _check_local(name: str, size_bytes: int) -> None:
     if size_bytes > _MAX_LOCAL_BYTES:
         raise CompileError(
             f"kernel {name!r} needs {size_bytes} bytes of local memory for each thread; the limit is {_MAX_LOCAL_BYTES}"
+        )
+
+
+def _check_shared(name: str, size_bytes: int) -> None:
+    """Refuse what ptxas refuses. Tile kernels, which come from another assembler, may declare all that a block has."""
+    limit = LIMITS.max_shared_bytes_per_block
+    if size_bytes > limit:
+        raise CompileError(
+            f"kernel {name!r} declares {size_bytes} bytes of static shared memory; the limit is {limit}: "
+            "declare it .extern and without a size, and ask for the bytes at the launch (shared_mem_bytes)"
         )
 
 

@@ -100,6 +100,38 @@ def test_extents_are_not_negative(space):
     assert message in refused(entry(f".{space} .b8 x[-5]; ret;"))
 
 
+def loaded_kernel(text: str):
+    return parse_module(HEADER + text, "k").load(HostMemory(1 << 20)).functions["k"].info
+
+
+def test_static_shared_memory_has_the_limit_of_ptxas():
+    """It says: Entry function 'k' uses too much shared data (0xc001 bytes, 0xc000 max)."""
+    kernel = ".shared .b8 a[20000]; .shared .b8 b[{size}]; .entry k() {{ {first} {second} ret; }}"
+    first, second = ".reg .b32 %r<2>; mov.b32 %r0, a;", "mov.b32 %r1, b;"
+    fits = kernel.format(size=0xC000 - 20000, first=first, second=second)
+    assert loaded_kernel(fits).static_shared_bytes == 0xC000
+    assert loaded_kernel(kernel.format(size=0xC000, first="", second="")).static_shared_bytes == 0
+    with pytest.raises(
+        CompileError,
+        match=r"'k' declares 49153 bytes of static shared memory; the limit is 49152: declare it \.extern",
+    ):
+        loaded_kernel(kernel.format(size=0xC001 - 20000, first=first, second=second))
+
+
+def test_refused_module_gives_its_memory_back():
+    memory = HostMemory(1 << 20)
+    text = HEADER + ".global .b8 g[4096]; .entry k() { .shared .b8 x[50000]; ret; }"
+    with pytest.raises(CompileError, match="50000 bytes of static shared memory"):
+        parse_module(text, "k").load(memory)
+    memory.allocate(1 << 20)
+
+
+def test_tile_kernels_may_declare_more_static_shared_memory():
+    """`tileiras`, which assembles them, has its own limit; it declares 96 KiB for a product of matrices."""
+    tile = ".entry k() .reqntid 128 .language 7 { .shared .align 128 .b8 x[98304]; ret; }"
+    assert loaded_kernel(tile).static_shared_bytes == 98304
+
+
 def test_local_memory_of_a_thread_has_a_limit():
     """Before anything is allocated: a launch would ask for it once for every thread."""
 
