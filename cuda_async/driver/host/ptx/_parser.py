@@ -185,15 +185,18 @@ class _ModuleParser(TokenReader):
     # ------------------------------------------------------------------------------ variables
 
     def _read_variables(self, space: str, linkage: str) -> None:
+        start = self.token
         for variable in self.read_declaration(space, linkage):
-            if variable.name in self.module.functions:
-                self.fail(f"{variable.name!r} is a function already")
-            known = self.module.variables.get(variable.name)
-            if known is None or known.linkage == "extern" or known.linkage == "common":
-                if known is not None:
-                    _adopt(known, variable)
-                    variable = known
-                self.module.variables[variable.name] = variable
+            name = variable.name
+            if name in self.module.functions:
+                self.fail(f"{name!r} is a function already", start)
+            known = self.module.variables.get(name)
+            if known is None:
+                self.module.variables[name] = variable
+            elif known.linkage == "extern":
+                _adopt(known, variable)
+            elif linkage != "extern":
+                self.fail(f"{name!r} is defined twice; first in line {known.line}", start)
 
     def read_declaration(self, space: str, linkage: str) -> list[Variable]:
         """Read the rest of `.global .align 4 .b8 a[16] = {...}, b;` after the state space."""
@@ -395,8 +398,14 @@ class _ModuleParser(TokenReader):
         """Read a list of parameters in parentheses."""
         self.expect("(")
         parameters: list[Variable] = []
+        names = set()
         while not self.at(")"):
-            parameters.append(self._read_parameter(len(parameters)))
+            start = self.token
+            parameter = self._read_parameter(len(parameters))
+            if parameter.name in names:
+                self.fail(f"two parameters have the name {parameter.name!r}", start)
+            names.add(parameter.name)
+            parameters.append(parameter)
             if not self.accept(","):
                 break
         self.expect(")", " after the parameters")
@@ -502,4 +511,4 @@ def _adopt(known: Variable, new: Variable) -> None:
     """A declaration met before takes over the definition's contents: operands hold it already."""
     known.type, known.align, known.shape = new.type, new.align, new.shape
     known.vector, known.linkage, known.initializer = new.vector, new.linkage, new.initializer
-    known.space = new.space
+    known.space, known.line = new.space, new.line

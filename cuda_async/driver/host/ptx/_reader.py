@@ -270,8 +270,11 @@ class TokenReader:
             self.expect(")")
             return inner
         if token.kind == "int":
+            number = _integer(token.text)
+            if number >> 64:
+                self.fail(f"the integer {token.text} has more than 64 bits", token)
             self.next()
-            return Immediate(_integer(token.text))
+            return Immediate(number)
         if token.kind == "float":
             self.next()
             return _float(token.text)

@@ -100,6 +100,51 @@ def test_extents_are_not_negative(space):
     assert message in refused(entry(f".{space} .b8 x[-5]; ret;"))
 
 
+@pytest.mark.parametrize("linkage", ["", ".visible", ".weak", ".common"])
+def test_variable_is_defined_once(linkage):
+    """As for ptxas: Duplicate definition of variable 'g'."""
+    message = refused(HEADER + f"{linkage} .global .b32 g;\n.const .f32 h;\n{linkage} .global .b32 f, g;\n")
+    first, source, caret = message.splitlines()
+    assert first == "line 6 of bad.ptx: 'g' is defined twice; first in line 4"
+    assert caret.index("^") == source.index(".b32")
+
+
+def test_declarations_of_a_variable_go_with_its_definition():
+    declared, defined = ".extern .global .b32 g;", ".visible .global .b32 g = 7;"
+    for text in (declared + defined, defined + declared, declared + defined + declared):
+        module = parse_text(HEADER + text, "k")
+        assert [element.value for _, element in module.variables["g"].initializer] == [7]
+
+
+@pytest.mark.parametrize("header", [".entry k({})", ".func f({})", ".func ({}) f()"])
+def test_parameters_have_different_names(header):
+    """As for ptxas: Duplicate definition of variable 'a'."""
+    text = header.format(".param .b32 a,\n.param .b64 b,\n.param .b32 a")
+    assert refused(HEADER + text + " { ret; }").startswith(
+        "line 6 of bad.ptx: two parameters have the name 'a'"
+    )
+    parse_text(HEADER + header.format(".param .b32 _, .param .b32 _") + ";", "k")
+
+
+@pytest.mark.parametrize(
+    ("number", "refusal"),
+    [
+        (str(2**64 - 1), None),
+        (f"-{2**63}", None),
+        (str(2**64), f"the integer {2**64} has more than 64 bits"),
+        (hex(2**65), f"the integer {hex(2**65)} has more than 64 bits"),
+    ],
+)
+@pytest.mark.parametrize("use", ["ld.local.b64 %r, [{}];", "ld.local.b64 %r, [%r+{}];", "mov.b64 %r, {};"])
+def test_integers_have_64_bits(use, number, refusal):
+    """As for ptxas: Constant overflow."""
+    text = entry(f".reg .b64 %r;\n{use.format(number)}\nret;")
+    if refusal is None:
+        parse_text(text, "k")
+    else:
+        assert refused(text).startswith(f"line 7 of bad.ptx: {refusal}")
+
+
 def loaded_kernel(text: str):
     return parse_module(HEADER + text, "k").load(HostMemory(1 << 20)).functions["k"].info
 
