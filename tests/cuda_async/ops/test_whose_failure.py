@@ -371,4 +371,5 @@ def test_what_others_fail_with_before_the_first_step_is_theirs(host, on_it):
 
     op = ca.value(1).map(elsewhere).then(lambda _: ca.fill(x, 1.0)).then(lambda _: x.to_host())
     assert op.schedule(on_it).sync().tolist() == [1.0] * 4
-    assert ca.parallel(ca.value(1).map(elsewhere).schedule(on_it)).map(lambda _: "fine").sync() == "fine"
+    branch = ca.value(1).map(elsewhere).schedule(on_it)
+    assert ca.parallel(branch).map(lambda _: "fine").sync_on(host.create_stream()) == "fine"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ....errors import CudaAsyncError, MemoryFault
+from .... import errors
 
 if TYPE_CHECKING:
     from ._syntax import Instruction
@@ -36,7 +36,7 @@ class Place(NamedTuple):
         return text
 
 
-class KernelError(CudaAsyncError):
+class KernelError(errors.KernelError):
     """A kernel on the host device ended in an error: a trap, a failed assert, a deadlock, a stack overflow.
 
     Attributes:
@@ -45,13 +45,13 @@ class KernelError(CudaAsyncError):
 
     def __init__(self, what: str, place: Place) -> None:
         self.place = place
-        super().__init__(f"{what}; in {place}")
+        super().__init__(f"{what}; in {place}", place.kernel)
 
 
-class KernelMemoryFault(MemoryFault):
+class KernelMemoryFault(errors.MemoryFault):
     """A kernel accessed memory it may not touch; says which kernel, instruction, block and thread."""
 
-    def __init__(self, fault: MemoryFault, place: Place) -> None:
+    def __init__(self, fault: errors.MemoryFault, place: Place) -> None:
         super().__init__(fault.address, fault.size_bytes, fault.access, fault.reason, index=fault.index)
         self.kernel = place.kernel
         self.place = place

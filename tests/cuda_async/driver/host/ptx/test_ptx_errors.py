@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cuda_async import errors
 from cuda_async.driver.host.ptx import KernelError, KernelMemoryFault
 from cuda_async.errors import CompileError, LaunchError, MemoryFault
 
@@ -272,3 +273,11 @@ def test_builtin_with_too_few_arguments_is_refused(ptx_device):
     ).functions
     with pytest.raises(CompileError, match="malloc takes 1 arguments; 0 are written"):
         functions["k"].prepare()
+
+
+def test_a_trap_is_one_of_the_package_s_kernel_errors(ptx_device):
+    """Who catches `cuda_async.errors.KernelError` catches it, and finds the kernel's name in it."""
+    functions = ptx_device.cuda('extern "C" __global__ void stop() { asm("trap;"); }')
+    with pytest.raises(errors.KernelError, match="trap") as caught:
+        ptx_device.run(functions["stop"], 1, 1)
+    assert caught.value.kernel == "stop"
