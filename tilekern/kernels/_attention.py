@@ -22,6 +22,7 @@ from ._operands import (
     is_count,
     is_number,
     mutable,
+    occupancy_of,
     output,
     power_of_two,
     shape_error,
@@ -236,7 +237,8 @@ def update_cache(
         check_shape("update_cache", k.shape, v=v)
         check_shape("update_cache", (batch,), positions=positions)
         tile = (power_of_two(heads), power_of_two(size))
-        op = raw.update_cache(ca.mut(keys), ca.mut(values), k, v, positions, tile)
+        kernel = tuned(raw.update_cache, occupancy=occupancy_of(tile[0] * tile[1]))
+        op = kernel(ca.mut(keys), ca.mut(values), k, v, positions, tile)
         return op.grid((k.shape[2] if keys.size else 0, batch)).map(lambda made: (made[0], made[1]))
 
     return with_tensors(launch, k, v, positions)
@@ -295,12 +297,13 @@ def rotary(
         pairs = (tokens, heads, size // 2, 2) if interleaved else (tokens, heads, 2, size // 2)
         tile = (power_of_two(heads), power_of_two(size // 2))
         rest = (cosine, sine, positions, tile, interleaved)
+        occupancy = occupancy_of(2 * tile[0] * tile[1])
         paired = viewed("rotary", pairs, x=x)
         if in_place:
-            op = raw.rotary_in_place(ca.mut(paired), *rest)
+            op = tuned(raw.rotary_in_place, occupancy=occupancy)(ca.mut(paired), *rest)
         else:
             place = mutable(output("rotary", out, x.shape, x.dtype, view=pairs))
-            op = raw.rotary(place, paired, *rest)
+            op = tuned(raw.rotary, occupancy=occupancy)(place, paired, *rest)
         return op.grid(tokens if x.size else 0).first().reshape(x.shape)
 
     return with_tensors(launch, x, cosine, sine, positions)
