@@ -314,7 +314,7 @@ async def test_failed_capture_gives_its_memory_back(device, kernels):
         await ca.zeros(1 << 16).to_host().graph()
     gc.collect()
     await ca.drain()
-    assert device.memory_stats().used_bytes == before
+    assert device.memory_stats().used_bytes <= before  # what others left may go meanwhile
 
 
 async def test_graph_keeps_what_only_the_capture_knew(device, kernels):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 
 import anyio
 import anyio.to_thread
@@ -167,3 +169,20 @@ async def test_a_failed_record_of_a_graph_s_launch_leaves_the_earlier_one(device
     yielded = await other.launch()
     assert (await (await scope.graph.launch()).to_host())[0] == 3.0
     assert (await yielded.to_host())[0] == 3.0
+
+
+async def test_a_graph_that_is_made_lets_go_of_sources(device):
+    """Only the output counts from then on; a source may hold host memory."""
+
+    class Source:
+        def __call__(self, y):
+            return y
+
+    source = Source()
+    known = weakref.ref(source)
+    shared = ca.ones(4).map(source).shared()
+    del source
+    graph = await shared.then(ca.copy).graph()
+    gc.collect()
+    assert known() is None
+    assert (await graph.launch().to_host())[0] == 1.0

@@ -181,6 +181,18 @@ def test_what_others_failed_with_meanwhile_is_theirs(host, on_it, kind, is_await
     assert "another's" in outcome_of(other)
 
 
+def test_who_comes_behind_an_operation_that_raised_is_spared(host, on_it):
+    """What a callback left enqueued has an event of its own too."""
+    x = ca.zeros(4).sync()
+
+    def stop(_):
+        raise RuntimeError("the callback's")
+
+    with pytest.raises(RuntimeError, match="the callback's"):
+        ca.foreign(fail, writes=[x]).map(stop).schedule(on_it).sync()
+    assert ca.ones(4).map(lambda _: "fine").schedule(on_it).sync() == "fine"
+
+
 def test_who_comes_meanwhile_is_spared(host, on_it):
     """What an operation enqueued before it stood still has an event of its own."""
     held = Held()
@@ -346,6 +358,20 @@ def test_a_graph_is_made_behind_what_failed(host, on_it):
     op = ca.foreign(fail, writes=[x]).then(lambda _: ca.fill(y, 1.0).graph())
     with pytest.raises(KernelError, match="as planned"):
         op.schedule(on_it).sync()
+
+
+def test_shared_operations_that_the_stream_waits_for_already(stepped):
+    """A second consumer needs no waits of its own, and is done behind both sources all the same."""
+    here, first, second = (stepped.create_stream() for _ in range(3))
+    gates = [ca.ones(4).shared(), ca.ones(4).shared()]
+    for gate, stream in zip(gates, (first, second), strict=True):
+        enqueued(gate.start(ca.SingleStream(stream)))
+    futures = [enqueued(ca.zip(*gates).start(ca.SingleStream(here))) for _ in range(2)]
+    while stepped.driver.advance(second._handle):
+        pass
+    assert [future.state for future in futures] == ["submitted"] * 2
+    stepped.driver.advance_all()
+    assert [future.state for future in futures] == ["done"] * 2
 
 
 def test_what_others_close_while_a_callback_runs_is_looked_at(host, on_it):

@@ -337,6 +337,13 @@ def test_failure_is_reported_under_the_lock(guarded, stepped):
         future.result()
 
 
+def test_shared_operation_of_a_failed_capture_is_undone_under_its_lock(guarded, stepped):
+    shared = ca.value(5).shared()
+    with pytest.raises(ValueError, match="as planned"):
+        shared.then(fail).graph().sync()
+    assert shared.sync() == 5
+
+
 def test_callback_is_forgotten_under_the_lock(guarded, stepped):
     future = ca.zeros(4).start()
     future._submission.add_callback(print)
