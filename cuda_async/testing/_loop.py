@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import heapq
 import itertools
+import sys
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -19,7 +20,7 @@ from ..driver.host import HOST, TIMER
 from ..errors import SchedulingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncGenerator, Callable, Coroutine
     from contextvars import Context
 
     from ..driver.host import SeededEngine
@@ -48,15 +49,19 @@ class ExploringLoop(asyncio.AbstractEventLoop):
         self._tasks: list[
             weakref.ref[asyncio.Task[Any]]
         ] = []  # in order; they hold results, which are not ours
+        self._generators: list[weakref.ref[AsyncGenerator[Any, Any]]] = []  # in the order they were begun
+        self._closings: list[asyncio.Task[Any]] = []  # of generators
         self._closed = False
         self.problems: list[dict[str, Any]] = []
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run `main` to its end, then cancel what it left behind, as `asyncio.run` does.
+        """Run `main` to its end, then cancel what it left behind and close its generators, as `asyncio.run` does.
 
         Raises:
             SchedulingError: every task waits, and nothing is left that could wake one.
         """
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(self._generator_begun, self._generator_dropped)
         asyncio._set_running_loop(self)
         try:
             task = self.create_task(main)
@@ -66,19 +71,29 @@ class ExploringLoop(asyncio.AbstractEventLoop):
                 left = [t for t in (found() for found in self._tasks) if t is not None and not t.done()]
                 for other in left:
                     other.cancel()
-                for other in left:
-                    with contextlib.suppress(
-                        SchedulingError
-                    ):  # one that cannot end is not the error to report
-                        self._run_until(other)
+                self._run_what_ends(left)
+                for generator in [found() for found in self._generators]:
+                    if generator is not None:
+                        self._generator_dropped(generator)
+                self._run_what_ends(self._closings)
+                self._report_failed_closings()
             result: T = task.result()
             return result
         finally:
             asyncio._set_running_loop(None)
+            sys.set_asyncgen_hooks(*hooks)
             self._closed = True
             self._tasks.clear()
+            self._generators.clear()
+            self._closings.clear()
             self._ready.clear()
             self._timers.clear()
+
+    def _run_what_ends(self, tasks: list[asyncio.Task[Any]]) -> None:
+        """Each of `tasks`, to which others may come meanwhile; one that cannot end is not the error to report."""
+        for task in tasks:
+            with contextlib.suppress(SchedulingError):
+                self._run_until(task)
 
     def _run_until(self, task: asyncio.Task[Any]) -> None:
         act = self._engine.act
@@ -95,6 +110,23 @@ class ExploringLoop(asyncio.AbstractEventLoop):
                 self._ready.append(timer)
             elif actor is None:
                 raise self._engine.stuck()
+
+    # ---------------------------------------------------------------------------- asynchronous generators
+
+    def _generator_begun(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generators.append(weakref.ref(generator))
+
+    def _generator_dropped(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Have a task run what the generator does at its end. A task at once: so it is cancelled with the others."""
+        if not self._closed:
+            self._closings.append(self.create_task(generator.aclose()))
+
+    def _report_failed_closings(self) -> None:
+        for task in self._closings:
+            error = task.exception() if task.done() and not task.cancelled() else None
+            if error is not None:
+                message = "an error occurred during closing of an asynchronous generator"
+                self.call_exception_handler({"message": message, "exception": error, "task": task})
 
     # ---------------------------------------------------------------------------- what tasks call
 
