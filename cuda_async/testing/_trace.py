@@ -19,7 +19,10 @@ __all__ = ["format_trace", "parse_trace"]
 
 _LETTERS = {HOST: "h", CALLBACK: "c", WORKER: "w", TIMER: "t"}
 _ACTORS = {letter: actor for actor, letter in _LETTERS.items()}
-_PART = re.compile(r"(\d*)(?:([hcwt])|([sb])(\d+))")
+_PART = re.compile(r"([1-9]\d{0,8})?(?:([hcwt])|([sb])(\d{1,9}))")
+
+MAX_DECISIONS = 10_000_000
+"""Of one run, by far: what asks for more is no trace, and need not fill the memory."""
 
 
 def format_trace(trace: Sequence[int]) -> str:
@@ -37,7 +40,7 @@ def parse_trace(text: str) -> tuple[int, ...]:
     """The trace that `format_trace` wrote.
 
     Raises:
-        ValueError: a part that is none of a trace.
+        ValueError: a part that is none of a trace, or more decisions than a run has.
     """
     trace: list[int] = []
     for part in text.split():
@@ -51,5 +54,10 @@ def parse_trace(text: str) -> tuple[int, ...]:
             actor = -1 - int(number)
         else:
             actor = FIRST_QUEUE + int(number)
-        trace += [actor] * int(count or 1)
+        times = int(count or 1)
+        if len(trace) + times > MAX_DECISIONS:
+            raise ValueError(
+                f"{part!r} is no part of a trace: no run has more than {MAX_DECISIONS} decisions"
+            )
+        trace += [actor] * times
     return tuple(trace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ..driver._inline import set_runner
@@ -27,7 +28,8 @@ def run_program(
     """Run `program(device)` once, on a new device and, if it is a coroutine function, a new loop, as `order` decides.
 
     Then the device finishes what is left. Raises what the program raised, what reached the loop's exception handler, or
-    a failure of the device that nobody was told of; RuntimeError where an event loop runs already.
+    a failure of the device that nobody was told of; RuntimeError where an event loop runs already; TypeError where the
+    program returned what only runs once somebody iterates or awaits it.
     """
     if running_library() is not None:
         raise RuntimeError("programs are explored on a loop of their own: call this outside of event loops")
@@ -41,10 +43,21 @@ def run_program(
         with _only(device, engine), use_device(device):
             try:
                 started = program(device)
-                if inspect.iscoroutine(started):
+                if isinstance(started, Coroutine):
                     loop = ExploringLoop(engine)  # type: ignore[abstract]  # it is as much of a loop as is needed
                     loop.run(started)
                     loop.raise_problem()
+                elif (
+                    inspect.isgenerator(started)
+                    or inspect.isasyncgen(started)
+                    or inspect.isawaitable(started)
+                ):
+                    raise TypeError(
+                        "a program that is explored is a function or coroutine function of the device, and "
+                        f"{getattr(program, '__qualname__', program)} returned a value of type "
+                        f"{type(started).__name__!r}, which nobody runs: write `async def`, and "
+                        "await there what is to run"
+                    )
                 del started
             except BaseException:
                 with contextlib.suppress(Exception):  # the first error counts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import math
 from types import SimpleNamespace
@@ -342,13 +343,61 @@ def test_an_empty_trace_replays_no_program_with_decisions():
     assert replay(lambda device: None, "") == ()
 
 
+def generator(device):
+    yield
+
+
+async def async_generator(device):
+    yield
+
+
+class Awaitable:
+    def __await__(self):
+        yield
+
+
+@pytest.mark.parametrize("run", [explore, lambda p: explore(p, exhaustive=True), lambda p: replay(p, "")])
+@pytest.mark.parametrize(
+    ("program", "kind"),
+    [
+        (generator, "generator"),
+        (async_generator, "async_generator"),
+        (lambda device: ca.ones(3), "Full"),
+        (lambda device: ca.ones(3).start(), "DeviceFuture"),
+        (lambda device: Awaitable(), "Awaitable"),
+    ],
+)
+def test_program_that_nobody_runs_is_refused(program, kind, run):
+    with pytest.raises(TypeError, match=rf"a function or coroutine function .*type '{kind}', which nobody"):
+        run(program)
+
+
+def test_program_may_be_any_callable_that_gives_a_coroutine():
+    seen = []
+
+    async def takes(device, number):
+        seen.append(number)
+        await ca.ones(3)
+
+    explore(functools.partial(takes, number=1), seeds=2)
+    explore(lambda device: takes(device, 2), seeds=1)
+    assert seen == [1, 1, 2]
+
+
 def test_traces_as_text():
     trace = (0, 0, 1, 2, -1, -3, 3, 4, 5, 5)
     text = format_trace(trace)
     assert text == "2h c w b0 b2 t s0 2s1"
     assert parse_trace(text) == trace
-    with pytest.raises(ValueError, match="'x3' is no part of a trace"):
-        parse_trace("2h x3")
+    for part in ("x3", "0h", "h0", "s", f"s{10**9}", f"{10**10}h", "9" * 5000 + "h"):
+        with pytest.raises(ValueError, match=f"'{part}' is no part of a trace"):
+            parse_trace(f"2h {part}")
+
+
+def test_traces_longer_than_any_run_are_refused():
+    for text in ("999999999h", "6000000h 6000000s0"):
+        with pytest.raises(ValueError, match="no run has more than 10000000 decisions"):
+            replay(reads_in_time, text)
 
 
 def test_a_capture_is_not_held_up_by_time(monkeypatch):
