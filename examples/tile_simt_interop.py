@@ -170,6 +170,8 @@ def read_scores(path: Path) -> np.ndarray:
     Raises:
         BadInput: no such file, not a .npy file, another rank or type, nothing in it, or values without a softmax.
     """
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{path}: not a file")
     try:
         with path.open("rb") as file:
             start = file.read(6)
@@ -241,6 +243,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 async def run(options: argparse.Namespace) -> int:
     scores = read_scores(options.input)
+    if options.ptx.exists() and not options.ptx.is_file():
+        raise BadInput(f"{options.ptx}: not a file")
     try:
         kernel = ca.Module.from_ptx(options.ptx.read_text(), name=str(options.ptx)).function(options.entry)
     except OSError as error:

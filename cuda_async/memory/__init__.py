@@ -39,7 +39,7 @@ from ._dtypes import (
     uint32,
     uint64,
 )
-from ._layout import as_shape, contiguous_strides, extent
+from ._layout import as_shape, contiguous_strides, extent, shares_elements
 from ._op_factory import OpFactory, install
 from ._partition import MappedPartition, Partition
 from ._pinned import PinnedBlock, PinnedPool
@@ -91,6 +91,7 @@ __all__ = [
     "parse_cuda_array_interface",
     "read",
     "request_capsule",
+    "shares_elements",
     "uint8",
     "uint16",
     "uint32",

@@ -23,6 +23,7 @@ __all__ = [
     "is_contiguous",
     "permuted",
     "reshaped",
+    "shares_elements",
 ]
 
 Shape = tuple[int, ...]
@@ -271,3 +272,17 @@ def index_view(shape: Shape, strides: Shape, key: object) -> tuple[int, Shape, S
             offset += (position + size if position < 0 else position) * stride
         axis += 1
     return offset, tuple(new_shape), tuple(new_strides)
+
+
+def shares_elements(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two places along an axis, or along two, are one element of memory: a broadcast array, a window."""
+    axes = [(n, abs(step)) for n, step in zip(shape, strides) if n > 1]
+    if 0 in shape:
+        return False
+    if any(step == 0 for _, step in axes):
+        return True
+    for (n, step), (other_n, other_step) in itertools.combinations(axes, 2):
+        common = math.gcd(step, other_step)
+        if other_step // common < n and step // common < other_n:
+            return True
+    return False

@@ -16,6 +16,7 @@ from ..memory import (
     extent,
     fill_pattern,
     install,
+    shares_elements,
 )
 from ._context import check_operand
 from ._creation import INLINE_STAGING_BYTES, host_array
@@ -337,15 +338,26 @@ def copy(tensor: Tensor) -> DeviceOp[Tensor]:
     return Copy(_tensor(tensor, "copy()"))
 
 
+def _target(tensor: object, what: str) -> Tensor:
+    """A tensor whose elements each have a place of their own."""
+    target = _tensor(tensor, what)
+    if not target.is_contiguous and shares_elements(target.shape, target.strides):
+        raise ValueError(
+            f"{what}: elements of the tensor share memory (shape {target.shape}, strides {target.strides}), so it "
+            "cannot be written as a whole; write the one that it is a view of"
+        )
+    return target
+
+
 def memcpy(dst: Tensor, src: object) -> DeviceOp[Tensor]:
     """Copy `src`, a tensor or a host array, into the existing tensor `dst`; yields `dst`.
 
     Views work on both sides, also overlapping ones. A host array is read when the operation runs.
 
     Raises:
-        ValueError: another shape. TypeError: another element type.
+        ValueError: another shape, or elements of `dst` share memory. TypeError: another element type.
     """
-    target = _tensor(dst, "memcpy()'s destination")
+    target = _target(dst, "memcpy()'s destination")
     source: Any = src if isinstance(src, Tensor) else host_array(src, what="memcpy()")[0]
     if tuple(source.shape) != target.shape:
         raise ValueError(f"memcpy() from shape {tuple(source.shape)} to {target.shape}; shapes must be equal")
@@ -360,9 +372,9 @@ def fill(tensor: Tensor, value: float | np.generic) -> DeviceOp[Tensor]:
     """Set every element of an existing tensor (or view) to `value`; yields the tensor.
 
     Raises:
-        OverflowError: an int that the element type cannot hold.
+        OverflowError: an int that the element type cannot hold. ValueError: elements share memory.
     """
-    target = _tensor(tensor, "fill()")
+    target = _target(tensor, "fill()")
     return Fill(target, fill_pattern(value, target.dtype))
 
 

@@ -160,9 +160,11 @@ class Module:
         """Kernels in a file: PTX, cubin or fatbin by its contents, CUDA C++ by its suffix `.cu`.
 
         Raises:
-            FileNotFoundError: there is no such file. CompileError: empty.
+            FileNotFoundError: there is no such file. CompileError: empty, or a pipe or device.
         """
         file = Path(path)
+        if file.exists() and not (file.is_file() or file.is_dir()):  # reading might wait for ever
+            raise CompileError(f"{file}: not a regular file")
         data = file.read_bytes()
         if not data:
             raise CompileError(f"{file}: the file is empty")

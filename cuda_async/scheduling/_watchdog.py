@@ -8,7 +8,6 @@ never ends is a bug or a kernel that never ends, and the report says which work 
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import sys
 import threading
@@ -128,10 +127,10 @@ class _Watchdog:
                 wait.next_report_s *= 2
                 try:
                     self.report(wait.snapshot())
-                except Exception as error:
-                    # It is somebody's function; the others are to be heard of all the same.
+                except BaseException as error:
+                    # It is somebody's function; the others are to be heard of all the same, whatever it raises.
                     # where standard error is closed, nobody is there to be told
-                    with suppress(OSError, ValueError):
+                    with suppress(Exception):
                         print(f"cuda_async: the watchdog's report failed: {error!r}", file=sys.stderr)
 
     def _until_next_s(self) -> float:
@@ -161,18 +160,25 @@ def set_watchdog(after_s: float | None, report: Callable[[PendingWait], object] 
     that does not end at once.
 
     Args:
-        after_s: seconds, more than 0; None switches it off.
+        after_s: seconds, more than 0 and at most `threading.TIMEOUT_MAX`; None switches it off.
         report: called with a `PendingWait` on a thread of its own; by default it is printed to standard error.
     Raises:
-        ValueError: `after_s` is no such number.
+        ValueError: `after_s` is no such number. TypeError: `report` cannot be called.
     """
     global _current
     is_number = isinstance(after_s, (int, float)) and not isinstance(after_s, bool)
-    if after_s is not None and not (is_number and 0 < after_s < math.inf):
-        raise ValueError(f"a watchdog reports after a number of seconds greater than 0, got {after_s!r}")
+    if after_s is not None and not (is_number and 0 < after_s <= threading.TIMEOUT_MAX):
+        raise ValueError(
+            f"a watchdog reports after a number of seconds greater than 0 and up to {threading.TIMEOUT_MAX:.0f}, "
+            f"got {after_s!r}"
+        )
+    if report is not None and not callable(report):
+        raise TypeError(f"a watchdog's report is a function of a PendingWait, got {report!r}")
     with _lock:
         before = _current
-        _current = None if after_s is None else _Watchdog(float(after_s), report or _print)
+        _current = (
+            None if after_s is None else _Watchdog(float(after_s), _print if report is None else report)
+        )
     if before is not None:
         before.stop()
 
@@ -221,7 +227,7 @@ def start_from_environment() -> None:
         set_watchdog(float(text))
     except ValueError:
         raise ContextError(
-            f"CUDA_ASYNC_WATCHDOG_S is {text!r}; write a number of seconds greater than 0, such as 5"
+            f"CUDA_ASYNC_WATCHDOG_S is {text!r}; write a number of seconds greater than 0 (and no years), such as 5"
         ) from None
 
 

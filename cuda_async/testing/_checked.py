@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..driver.host import HostDriver
 from ..driver.host.check import CheckReport, process_checker
+from ..errors import ContextError
 from ..scheduling import Device
 
 if TYPE_CHECKING:
@@ -35,10 +36,17 @@ def check_reports(leaks_of: Device | None = None) -> list[CheckReport]:
     Args:
         leaks_of: also report, as leaks, what is still allocated on this device once all that was dropped is freed. It
             waits for the device.
+    Raises:
+        ContextError: that device does not check. TypeError: it is none.
     """
     if leaks_of is not None:
+        if not isinstance(leaks_of, Device):
+            raise TypeError(f"leaks_of is a Device, got {leaks_of!r}")
         driver = leaks_of.driver
-        assert isinstance(driver, HostDriver)
+        if not isinstance(driver, HostDriver) or driver.checker is None:
+            raise ContextError(
+                f"{leaks_of} does not check what runs on it; use checked_device(), or CUDA_ASYNC_HOST_CHECK=1"
+            )
         gc.collect()  # errors that were caught may hold memory in cycles
         leaks_of.synchronize()
         leaks_of.collect(everything=True)

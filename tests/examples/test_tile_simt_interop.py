@@ -272,3 +272,11 @@ def test_bad_option_is_exit_code_2(load_example, capsys, arguments):
         load_example("tile_simt_interop").main(arguments)
     assert stopped.value.code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+@pytest.mark.parametrize("option", ["--input", "--ptx"])
+def test_a_pipe_is_a_message_and_exit_code_2(demo_on_host, tmp_path, option):
+    os.mkfifo(tmp_path / "pipe")
+    code, error = demo_on_host(option, tmp_path / "pipe")
+    assert (code, "not a file" in error) == (2, True)

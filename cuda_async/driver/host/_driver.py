@@ -111,6 +111,11 @@ class HostDriver(SteppedControls):
         check: str | None = None,
     ) -> None:
         self.ordinal = ordinal
+        if memory_bytes is not None:
+            if isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int):
+                raise TypeError(f"a device's memory is a number of bytes, got {memory_bytes!r}")
+            if memory_bytes < 1:
+                raise ValueError(f"a device has at least 1 byte of memory, got {memory_bytes}")
         self.memory = HostMemory(memory_bytes)
         self.properties = device_properties(ordinal, self.memory.size_bytes)
         self.pool = Pool(self.memory, f"host:{ordinal}")
@@ -194,6 +199,8 @@ class HostDriver(SteppedControls):
         Pending work is dropped; every later call, and everybody who waits, gets a `DeviceLostError` with `error` as
         its cause and the names of the kernels that were in flight.
         """
+        if not isinstance(error, BaseException):
+            raise TypeError(f"a device is lost by an error, got {error!r}")
         kernels = self.engine.kernels_of(self)
 
         def lost() -> Exception:

@@ -131,6 +131,8 @@ class SteppedControls:
         self._need_stepped("fail_next")
         if call not in _CALLS:
             raise ValueError(f"the driver has no method {call!r}; it has {', '.join(_CALLS)}")
+        if not isinstance(error, BaseException):
+            raise TypeError(f"a call fails with an error, got {error!r}")
         with self._controls_lock:
             self._failures.setdefault(call, deque()).append(error)
 

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import array_shapes, basic_indices
 from numpy.lib.stride_tricks import as_strided
 
 from cuda_async.memory import as_shape, contiguous_strides, extent
-from cuda_async.memory._layout import index_view, is_contiguous, permuted, reshaped
+from cuda_async.memory._layout import index_view, is_contiguous, permuted, reshaped, shares_elements
 
 SHAPES = array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
@@ -204,3 +204,17 @@ def test_as_shape_takes(given_shape, expected):
 def test_as_shape_refuses(given_shape, error, message):
     with pytest.raises(error, match=message):
         as_shape(given_shape)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(-6, 6)), max_size=2))
+def test_elements_that_share_memory(axes):
+    """Of two axes exactly; of more, those that do so along two of them."""
+    shape, strides = tuple(n for n, _ in axes), tuple(step for _, step in axes)
+    places = [sum(i * s for i, s in zip(index, strides)) for index in np.ndindex(shape)]
+    assert shares_elements(shape, strides) == (len(set(places)) < len(places))
+
+
+@given(views())
+def test_views_of_ours_have_places_of_their_own(base_and_view):
+    _, view = base_and_view
+    assert not shares_elements(*layout_of(view))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,13 @@ def test_paths_and_strings_are_taken_together():
     )
     assert repr(module) == "Module('source.cu')"
     assert M.from_host_image(HostImage(functions={}, name="none")).name == "none"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_is_no_file(tmp_path):
+    """Which nobody may ever write to."""
+    os.mkfifo(tmp_path / "a.ptx")
+    with pytest.raises(ca.CompileError, match=r"a\.ptx: not a regular file"):
+        M.from_file(tmp_path / "a.ptx")
+    with pytest.raises(IsADirectoryError):
+        M.from_file(tmp_path)

@@ -80,6 +80,19 @@ def test_memcpy_between_overlapping_views(device):
     assert (tensor.to_host().sync() == array).all()
 
 
+def test_elements_that_share_memory_are_not_written_as_a_whole(host):
+    array = np.zeros(4, np.float32)
+    windows = np.lib.stride_tricks.sliding_window_view(array, 2, writeable=True)
+    broadcast = np.lib.stride_tricks.as_strided(array, (3, 4), (0, 4))
+    for view in (windows, broadcast):
+        tensor = ca.from_dlpack(view)
+        with pytest.raises(ValueError, match=r"fill\(\): elements of the tensor share memory"):
+            ca.fill(tensor, 1.0)
+        with pytest.raises(ValueError, match=r"destination: elements of the tensor share memory"):
+            ca.memcpy(tensor, np.ones(view.shape, "f4"))
+        assert (ca.copy(tensor).to_host().sync() == view).all()  # which may be read
+
+
 def test_memcpy_checks_shape_and_dtype(device):
     tensor = ca.zeros((2, 3)).sync()
     with pytest.raises(ValueError, match=r"from shape \(3, 2\) to \(2, 3\)"):

@@ -130,10 +130,17 @@ def test_off_unless_asked_for(stepped):
     thread.join(10)
 
 
-@pytest.mark.parametrize("after", [0, -1, float("nan"), float("inf"), "5", True])
+@pytest.mark.parametrize("after", [0, -1, float("nan"), float("inf"), 2 * threading.TIMEOUT_MAX, "5", True])
 def test_times_that_make_no_sense(after):
     with pytest.raises(ValueError, match="greater than 0"):
         ca.set_watchdog(after)
+
+
+@pytest.mark.parametrize("report", [3, 0, "print"])
+def test_reports_that_cannot_be_called(report):
+    with pytest.raises(TypeError, match="a function of a PendingWait"):
+        ca.set_watchdog(5, report)
+    assert _watchdog._current is None
 
 
 def test_its_thread_ends_when_it_is_switched_off(monkeypatch):
@@ -154,12 +161,13 @@ def test_its_thread_ends_when_it_is_switched_off(monkeypatch):
     assert not thread.is_alive()
 
 
-def test_report_that_fails_is_not_the_last(stepped, capfd):
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, KeyboardInterrupt])
+def test_report_that_fails_is_not_the_last(stepped, capfd, error):
     seen = threading.Semaphore(0)
 
     def report(wait):
         seen.release()
-        raise RuntimeError("mine")
+        raise error("mine")
 
     ca.set_watchdog(1e-3, report)
     future = ca.zeros(4).start()
@@ -170,7 +178,7 @@ def test_report_that_fails_is_not_the_last(stepped, capfd):
     ca.set_watchdog(None)
     stepped.driver.advance_all()
     thread.join(10)
-    assert "report failed: RuntimeError('mine')" in capfd.readouterr().err
+    assert f"report failed: {error.__name__}('mine')" in capfd.readouterr().err
 
 
 def test_goes_on_when_standard_error_is_closed(stepped, monkeypatch):

@@ -9,6 +9,7 @@ from cuda_async.driver._arguments import ArgumentBlock
 from cuda_async.driver._protocol import FunctionInfo, HostImage
 from cuda_async.driver.host import HostDriver
 from cuda_async.errors import ContextError, DriverError, OutOfMemoryError
+from cuda_async.testing import checked_device, seeded_device, stepped_device
 
 MIB = 1 << 20
 
@@ -151,6 +152,23 @@ def test_fail_next_queues_failures(host):
 def test_fail_next_knows_the_calls(host):
     with pytest.raises(ValueError, match=r"no method 'lunch'; it has .*launch"):
         host.fail_next("lunch", RuntimeError())
+
+
+def test_what_is_no_error_fails_nothing(host, stream):
+    with pytest.raises(TypeError, match="a call fails with an error, got 'no'"):
+        host.fail_next("fill_async", "no")
+    with pytest.raises(TypeError, match="a device is lost by an error, got 'no'"):
+        host.fail_device("no")
+    host.memory_alloc_async(16, stream)
+
+
+@pytest.mark.parametrize(
+    ("size", "error"), [(-5, ValueError), (0, ValueError), ("x", TypeError), (True, TypeError)]
+)
+def test_sizes_of_memory_that_make_no_sense(size, error):
+    for make in (stepped_device, checked_device, lambda **given: seeded_device(0, **given)):
+        with pytest.raises(error, match=r"memory is a number of bytes|at least 1 byte of memory"):
+            make(memory_bytes=size)
 
 
 def test_calls_are_counted_as_made(host, stream):

@@ -13,6 +13,7 @@ from cuda_async.driver.host import HostDriver
 from cuda_async.driver.host._settings import host_check
 from cuda_async.errors import ContextError
 from cuda_async.scheduling import Device
+from cuda_async.testing import check_reports, checked_device, stepped_device
 
 PROGRAM = """
 import cuda_async as ca
@@ -92,3 +93,13 @@ def test_other_words_than_on_and_off_are_refused(monkeypatch):
     for make in (lambda: HostDriver(memory_bytes=1 << 20), lambda: Device._make("host", 0, driver)):
         with pytest.raises(ContextError, match="CUDA_ASYNC_POISON_FREED is 'maybe'; give 1 or 0"):
             make()
+
+
+def test_leaks_are_of_a_device_that_checks():
+    device, _ = stepped_device()
+    with pytest.raises(ContextError, match="does not check what runs on it; use checked_device"):
+        check_reports(leaks_of=device)
+    for wrong in (5, "host:0"):
+        with pytest.raises(TypeError, match="leaks_of is a Device"):
+            check_reports(leaks_of=wrong)
+    assert check_reports(leaks_of=checked_device()) == []
