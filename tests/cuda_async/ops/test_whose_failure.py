@@ -397,5 +397,6 @@ def test_what_others_fail_with_before_the_first_step_is_theirs(host, on_it):
 
     op = ca.value(1).map(elsewhere).then(lambda _: ca.fill(x, 1.0)).then(lambda _: x.to_host())
     assert op.schedule(on_it).sync().tolist() == [1.0] * 4
-    branch = ca.value(1).map(elsewhere).schedule(on_it)
-    assert ca.parallel(branch).map(lambda _: "fine").sync_on(host.create_stream()) == "fine"
+    branch = ca.parallel(ca.value(1).map(elsewhere))  # behind an empty stream: it waits for nothing
+    with ca.use_policy(on_it):
+        assert branch.map(lambda _: "fine").sync_on(host.create_stream()) == "fine"
