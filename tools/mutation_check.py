@@ -306,7 +306,7 @@ def main() -> int:
             outcomes = Counter(place["outcome"] for place in places.values())
             results["counts"] = dict(sorted(outcomes.items()))
             options.output.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
-    print(results["counts"])
+    print(results.get("counts", "nothing to do"))
     return 0
 
 
