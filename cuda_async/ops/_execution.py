@@ -190,13 +190,13 @@ class _WorkerBlock:
 
 
 class DeviceWait:
-    """Wait until the device is past what is looked at next; the last submission is behind the others."""
+    """Wait until the device is past a submission, behind which something is looked at; several may have failed."""
 
     __slots__ = ("submission", "submissions")
 
-    def __init__(self, submissions: list[Submission]) -> None:
+    def __init__(self, submission: Submission, submissions: list[Submission]) -> None:
+        self.submission = submission
         self.submissions = submissions
-        self.submission = submissions[-1]
 
     def begin(self, wake: Callable[[], None]) -> Callable[[], None]:
         if not self.submission.add_callback(wake):
@@ -278,8 +278,7 @@ class Execution:
             callbacks are a place to stop at.
         owner: the gate of the shared operation that this is the run of, if any.
         sources: submissions whose errors are this execution's: what it enqueued before it stopped, or on other streams,
-            and shared operations that were used. Once all that is enqueued is closed, the device is past the last of
-            them after the others.
+            and shared operations that were used. The current stream has been told to wait for all of them.
         cancelled: enqueue nothing further; looked at before each step of a chain, so a run on another thread ends with
             the step that it is at.
         detached: since it went on on worker threads: what `drain()` waits for.
@@ -485,16 +484,18 @@ class Execution:
             return recorder.pause(self, frame, value)
         if not holds_arrays(value):
             return False
-        self.close_part()
+        submission = self.submit()
         self.host_pending = False
-        if not self.sources:
+        if submission is None:
             return False
-        if self.sources[-1].poll():
+        if submission not in self.sources:
+            self.sources.append(submission)
+        if submission.poll():
             raise_first_error(self.sources)
             return False
         self.frames.append(frame)
         self.value = value
-        self.block = DeviceWait(list(self.sources))
+        self.block = DeviceWait(submission, list(self.sources))
         return True
 
     def raise_error(self, last: Submission) -> None:
@@ -507,7 +508,21 @@ class Execution:
     def submit(self) -> Submission | None:
         """Close what is open; what to wait for, or None when the device is past everything, or nothing was enqueued."""
         last = self._close() if self.enqueued else None
-        return last or (self.sources[-1] if self.sources else None)
+        if last is None and self.sources:
+            pending = [source for source in self.sources if not source.done]
+            if not pending:
+                return self.sources[-1]
+            stream = self.ctx.stream
+            last = max(pending, key=lambda source: source.number)
+            if all(source.stream is stream for source in pending):
+                return last
+            # They end in any order. The stream waits for all of them already, so an event on it is behind them.
+            with self.ctx.device._lock:
+                if not stream._closed:
+                    self.enqueued = stream._next
+                    stream._dirty = True
+            last = self._close() if self.enqueued else last
+        return last
 
     def close_part(self) -> None:
         """Close what is open before others enqueue on the stream, or this goes on on another one."""

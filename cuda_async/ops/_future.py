@@ -16,6 +16,7 @@ from ..scheduling import (
     check_not_forked,
     checkpoint,
     forks,
+    look_at,
     note_kept_error,
     running_library,
     wait_for_callback,
@@ -217,9 +218,7 @@ class DeviceFuture(Generic[T]):
         if self._error is not None:
             self._unasked = False
             if self._failed is not None and self._submission is not None:
-                for submission in (*self._sources, self._submission):
-                    submission.note_looked_at()
-                self._failed.note_reported()
+                look_at([*self._sources, self._submission])
             raise self._error.with_traceback(self._traceback)
         result: T = self._value
         return result

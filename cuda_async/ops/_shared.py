@@ -145,7 +145,7 @@ class Gate:
         if (submission.stream.device is ctx.device and ctx.stream._recorder is None) or submission.poll():
             return False
         execution.frames.append(frame)
-        execution.block = DeviceWait([submission])
+        execution.block = DeviceWait(submission, [submission])
         return True
 
     def _settle(self, inner: Execution, submission: Submission | None, error: BaseException | None) -> None:
@@ -222,7 +222,9 @@ class Gate:
                 execution.enqueued = stream._next
             with ctx.device._lock:
                 stream._wait_for(submission.stream, submission.number)
-                stream._dirty = True  # there may be other sources to wait for, all by one event
+                stream._dirty = (
+                    True  # it may have waited before: who comes behind this waits for an event on it
+                )
         execution.sources += [*self.sources, submission]
         if not execution.host_pending:
             execution.host_pending = holds_arrays(self.value)

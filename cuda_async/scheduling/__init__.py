@@ -29,7 +29,7 @@ from ._reaper import drain
 from ._sharing import adopt, foreign_calls, wait_for_producer
 from ._statistics import MemoryStatistics
 from ._stream import Stream
-from ._submission import Submission, raise_first_error
+from ._submission import Submission, look_at, raise_first_error
 from ._waiting import checkpoint, running_library, wait_for_callback, wait_for_submission, wait_until_done
 from ._watchdog import PendingWait, pending_waits, set_watchdog, waiting
 from ._workers import (
@@ -73,6 +73,7 @@ __all__ = [
     "drain",
     "foreign_calls",
     "forks",
+    "look_at",
     "may_wait_elsewhere",
     "note_kept_error",
     "order_read",

@@ -477,7 +477,7 @@ class Stream:
                     pending.popleft()
                     continue
                 error = failure
-                self._failures.append(Failure(device, submission.number, failure))
+                self._failures.append(Failure(device, submission.number, failure, submission.reported))
             self._done = submission.number
             submission._finish(error, released, callbacks)
             pending.popleft()  # behind it: what is not in here any more nobody finishes

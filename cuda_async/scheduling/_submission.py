@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ._device import Device
     from ._stream import Stream
 
-__all__ = ["CAPTURE_UNSUPPORTED", "Failure", "Submission", "raise_first_error"]
+__all__ = ["CAPTURE_UNSUPPORTED", "Failure", "Submission", "look_at", "raise_first_error"]
 
 CAPTURE_UNSUPPORTED = 900
 """A driver call's answer while some thread captures a graph in the mode that forbids that call to all threads."""
@@ -57,10 +57,10 @@ class Failure:
 
     __slots__ = ("_error", "device", "number", "reported")
 
-    def __init__(self, device: Device, number: int, error: BaseException) -> None:
+    def __init__(self, device: Device, number: int, error: BaseException, reported: bool) -> None:
         self.device = device
         self.number = number
-        self.reported = False
+        self.reported = reported
         self._error = _without_frames(error)
 
     def as_submission(self, stream: Stream) -> Submission:
@@ -82,16 +82,23 @@ def _without_frames(error: BaseException) -> BaseException:
         return CudaAsyncError(f"{type(error).__name__}: {error}")
 
 
-def raise_first_error(submissions: Sequence[Submission]) -> None:
-    """Raise the first error of the submissions of one operation, which the device has passed.
-
-    Who waits for the operation has looked at all of them: nobody else shall hear of the others.
-    """
+def look_at(submissions: Sequence[Submission]) -> None:
+    """Who has an operation's outcome has looked at all its submissions: nobody else shall hear of their errors."""
     for submission in submissions:
         submission.poll()
         submission.note_looked_at()
-    for submission in submissions:
-        submission.raise_error()
+        if submission.error is not None:
+            submission.note_reported()
+
+
+def raise_first_error(submissions: Sequence[Submission]) -> None:
+    """Raise the first error of an operation's submissions. Who has that hears of no other, later ones included."""
+    look_at(submissions)
+    first = next((submission for submission in submissions if submission.error is not None), None)
+    if first is not None:
+        for submission in submissions:
+            submission.reported = True
+        first.raise_error()
 
 
 class Submission:
@@ -100,8 +107,8 @@ class Submission:
     Attributes:
         event: the driver's; None where it was done from the start.
         done: the device is past it, or it failed.
-        error: what the device reported for it, or None. reported: somebody has had it. traceback: as it was reported;
-            each raise starts from it, or the traceback would grow.
+        error: what the device reported for it, or None. reported: somebody has had it, or need not have it.
+        traceback: of the error, as it was reported; each raise starts from it, or the traceback would grow.
     """
 
     __slots__ = (

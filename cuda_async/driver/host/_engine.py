@@ -38,6 +38,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import itertools
+import sys
 import threading
 import time
 import weakref
@@ -266,6 +267,7 @@ class Engine:
         done = True
         checker = self.checker
         outer = checker.enter(queue, entry) if checker is not None else None
+        handled = sys.exc_info()[1]
         try:
             if not skip:
                 if steps is None:
@@ -276,7 +278,7 @@ class Engine:
         except StopIteration:
             pass
         except BaseException as problem:  # the engine lives on, whatever a kernel raises
-            error = _explained(problem, entry)
+            error = _explained(problem, entry, handled)
             if isinstance(problem, KeyboardInterrupt) and not self.threaded:
                 interrupt = problem
         if checker is not None and outer is not None:
@@ -318,12 +320,13 @@ class Engine:
         error: Exception | None = None
         checker = self.checker
         outer = checker.enter(queue, entry) if checker is not None else None
+        handled = sys.exc_info()[1]
         try:
             entry.start()
         except RecursionError:  # of whoever enqueues; the engine's thread has a stack of its own
             raise
         except Exception as problem:
-            error = _explained(problem, entry)
+            error = _explained(problem, entry, handled)
         finally:
             if checker is not None and outer is not None:
                 checker.leave(outer)
@@ -525,8 +528,17 @@ def _can_start(entry: Entry) -> bool:
     return not isinstance(entry, WaitEntry) or entry.record.done
 
 
-def _explained(problem: BaseException, entry: Entry) -> Exception:
-    """The error that a failed entry hands on: our own as they are, others as the cause of a `KernelError`."""
+def _explained(problem: BaseException, entry: Entry, handled: BaseException | None) -> Exception:
+    """The error that a failed entry hands on: our own as they are, others as the cause of a `KernelError`.
+
+    Where the thread was handling an error, that has nothing to do with it, and would be kept by it with all its frames.
+    """
+    inner = problem
+    while inner.__context__ is not None:
+        if inner.__context__ is handled:
+            inner.__context__ = None
+            break
+        inner = inner.__context__
     traceback = problem.__traceback__
     problem.__traceback__ = traceback.tb_next if traceback is not None else None  # without `step` itself
     if isinstance(problem, (KernelError, MemoryFault)):

@@ -6,6 +6,7 @@ for), others come to its stream, and close and fail what they like.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 
@@ -15,6 +16,7 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.errors import KernelError
+from cuda_async.testing import explore
 
 pytestmark = pytest.mark.anyio
 
@@ -312,6 +314,41 @@ class TestBranches:
         held.release.set()
         assert runs.join() == str([1.0] * 4)
         assert "another's" in outcome_of(other)
+
+    @pytest.mark.parametrize("does_fail", [False, True])
+    def test_branches_that_the_stream_waits_for_already(self, does_fail):
+        """Another task has had the chain's stream wait for one branch while the other stands still, and ends first."""
+
+        async def program(device):
+            await ca.foreign(lambda _: None)
+            home, first, second = (device.create_stream() for _ in range(3))
+            x = await ca.zeros(4)
+            done = []
+
+            def work(_):
+                done.append(True)
+                if does_fail:
+                    fail(_)
+
+            async def read_on_its_stream():
+                for _ in range(6):
+                    await asyncio.sleep(0)
+                    with contextlib.suppress(KernelError):
+                        await ca.copy(x).schedule(ca.SingleStream(home))
+
+            reads = asyncio.ensure_future(read_on_its_stream())
+            with ca.use_policy(InTurn(first, second)):
+                looks = ca.ones(4).then(lambda y: y.to_host()).map(lambda _: 1)
+                future = ca.parallel(ca.foreign(work, writes=[x]), looks).start(ca.SingleStream(home))
+            if does_fail:
+                with pytest.raises(KernelError, match="as planned"):
+                    await future
+            else:
+                await future
+            assert done
+            await reads
+
+        explore(program, seeds=100)
 
     def test_a_branch_whose_stream_is_closed(self, host, streams):
         aside, _, home = streams
