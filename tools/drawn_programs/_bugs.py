@@ -143,8 +143,8 @@ BUGS = (
     Bug(
         "a callback looks at an array that is still on its way",
         "ops._execution:Execution.wait_for_host_data",
-        "if self.sources[-1].poll():",
-        "if self.sources[-1].poll() or True:",
+        "if submission.poll():",
+        "if submission.poll() or True:",
     ),
     Bug(
         "a wake-up is lost when a submission is done",
