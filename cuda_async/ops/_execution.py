@@ -619,7 +619,8 @@ async def run_async(op: DeviceOp[Any]) -> Any:
         execution.abandon()
         raise
     if submission is not None:
-        await wait_until_done(submission)
+        if not submission.poll():
+            await wait_until_done(submission)
         execution.raise_error(submission)
     return execution.value
 
