@@ -470,6 +470,8 @@ class Recorder:
     def note_shared(self, stream: RecordingStream, gate: Gate) -> None:
         """The source of a shared operation is recorded on `stream`."""
         self._shared.append((gate, stream._lane))
+        if self.state.failed:  # by a run that another thread has not ended yet
+            self._undo_shared(0)
 
     def check_shared(self, stream: RecordingStream, gate: Gate) -> None:
         """Refuse a shared operation that a body of a conditional has, which may not have run."""

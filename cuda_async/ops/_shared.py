@@ -68,7 +68,6 @@ class Gate:
         self.forks = 0
         self.running: Execution | None = None
         self._again: DeviceOp[Any] | None = None
-        self._is_undone = False
         self._waiting: deque[Callable[[], None]] = deque()
 
     def enter(self, execution: Execution, frame: Any) -> bool:
@@ -149,7 +148,8 @@ class Gate:
         return True
 
     def _settle(self, inner: Execution, submission: Submission | None, error: BaseException | None) -> None:
-        self._set(submission, inner.sources, inner.value, error)
+        if self.running is inner or self.settled:  # and it was not undone
+            self._set(submission, inner.sources, inner.value, error)
 
     def _set(
         self,
@@ -170,8 +170,9 @@ class Gate:
                 self.sources = sources
                 self.running = None
                 self.settled = True
-                if self._is_undone:
-                    self._reset()
+        self._wake()
+
+    def _wake(self) -> None:
         while self._waiting:
             with self.lock:
                 wake = self._waiting[0] if self._waiting else _nothing
@@ -187,18 +188,17 @@ class Gate:
     def undo(self) -> None:
         """The recording that the source was run in is given up: whoever comes next runs it anew."""
         with self.lock:
-            if not self.settled:
-                self._is_undone = True
-            elif self.error is None or isinstance(self.error, CaptureError):
-                self._reset()
-            else:
-                self._again = None
-
-    def _reset(self) -> None:
-        self.source, self._again = self._again, None
-        self.settled = self._is_undone = False
-        self.value = self.error = self.traceback = self.submission = None
-        self.sources = []
+            again, self._again = self._again, None
+            if again is None or (self.error is not None and not isinstance(self.error, CaptureError)):
+                return
+            running, self.running = self.running, None
+            if running is not None:
+                running.cancelled = True  # it stands still, and would go on into the recording
+            self.source = again
+            self.settled = False
+            self.value = self.error = self.traceback = self.submission = None
+            self.sources = []
+        self._wake()
 
     def deliver(self, execution: Execution) -> Any:
         """The value, ordered behind the source on the consumer's stream; or the source's exception."""

@@ -186,3 +186,60 @@ async def test_a_graph_that_is_made_lets_go_of_sources(device):
     gc.collect()
     assert known() is None
     assert (await graph.launch().to_host())[0] == 1.0
+
+
+class Held(ca.DeviceOp[None]):
+    """Is prepared until it is released."""
+
+    def __init__(self, latches):
+        self.latches = latches
+
+    def prepare(self, ctx):
+        began, released = self.latches
+        began.set()
+        assert released.wait(10)
+
+    def execute(self, ctx):
+        return None
+
+
+async def test_a_run_that_is_undone_records_nothing_more(device):
+    """Neither into the scope that goes on, nor into the graph that comes of it; and it runs anew."""
+    latches = began, released = threading.Event(), threading.Event()
+    x, y = await ca.full(4, 3.0), await ca.zeros(4)
+    shared = (
+        ca.copy(x)
+        .then(lambda made: Held(latches).map(lambda _: made))
+        .then(lambda made: ca.memcpy(y, made))
+        .shared()
+    )
+    async with ca.CudaGraph.scope(device.create_stream()) as scope:
+        async with anyio.create_task_group() as group:
+            group.start_soon(scope.arecord, shared)
+            await anyio.to_thread.run_sync(began.wait, 10)
+            group.cancel_scope.cancel()
+        released.set()
+        await ca.drain()
+        scope.returns(await scope.arecord(ca.copy(x)))
+    assert len(scope.graph.nodes) == 1
+    await scope.graph.launch()
+    assert (await y.to_host()).tolist() == [0.0] * 4
+    assert (await shared.to_host()).tolist() == [3.0] * 4
+
+
+async def test_one_that_comes_first_in_a_run_that_is_undone_runs_again(device):
+    latches = began, released = threading.Event(), threading.Event()
+    weights = ca.ones(4).shared()
+    model = ca.zeros(4).then(lambda _: Held(latches)).then(lambda _: weights).shared()
+    async with anyio.create_task_group() as group:
+
+        async def capture():
+            await model.then(ca.copy).graph()
+
+        group.start_soon(capture)
+        await anyio.to_thread.run_sync(began.wait, 10)
+        group.cancel_scope.cancel()
+    released.set()
+    await ca.drain()
+    for op in (weights, model):
+        assert (await op.to_host()).tolist() == [1.0] * 4
