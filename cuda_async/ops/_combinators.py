@@ -72,8 +72,7 @@ def _next_op_with_context(
     execution: Execution, f: Callable[..., object], method: str, *values: object
 ) -> DeviceOp[Any]:
     """What a callback that may enqueue by itself returned; what it enqueued counts, though it raises."""
-    if not execution.enqueued:
-        execution.enqueued = execution.ctx.stream._next
+    execution.note_enqueueing()
     try:
         result = f(execution.ctx, *values)
     finally:

@@ -524,6 +524,11 @@ class Execution:
             last = self._close() if self.enqueued else last
         return last
 
+    def note_enqueueing(self) -> None:
+        """Something may be enqueued on the current stream next."""
+        if not self.enqueued:
+            self.enqueued = self.ctx.stream._next
+
     def close_part(self) -> None:
         """Close what is open before others enqueue on the stream, or this goes on on another one."""
         last = self._close() if self.enqueued else None

@@ -218,13 +218,11 @@ class Gate:
         stream = ctx.stream
         if submission.stream is not stream:
             ctx.driver.bind()
-            if not execution.enqueued:
-                execution.enqueued = stream._next
+            execution.note_enqueueing()
             with ctx.device._lock:
                 stream._wait_for(submission.stream, submission.number)
-                stream._dirty = (
-                    True  # it may have waited before: who comes behind this waits for an event on it
-                )
+                # Where it had waited already, nothing is new, but who joins this stream needs an event behind that.
+                stream._dirty = True
         execution.sources += [*self.sources, submission]
         if not execution.host_pending:
             execution.host_pending = holds_arrays(self.value)

@@ -172,13 +172,13 @@ def set_watchdog(after_s: float | None, report: Callable[[PendingWait], object] 
             f"a watchdog reports after a number of seconds greater than 0 and up to {threading.TIMEOUT_MAX:.0f}, "
             f"got {after_s!r}"
         )
-    if report is not None and not callable(report):
+    if report is None:
+        report = _print
+    elif not callable(report):
         raise TypeError(f"a watchdog's report is a function of a PendingWait, got {report!r}")
     with _lock:
         before = _current
-        _current = (
-            None if after_s is None else _Watchdog(float(after_s), _print if report is None else report)
-        )
+        _current = None if after_s is None else _Watchdog(float(after_s), report)
     if before is not None:
         before.stop()
 
@@ -227,7 +227,8 @@ def start_from_environment() -> None:
         set_watchdog(float(text))
     except ValueError:
         raise ContextError(
-            f"CUDA_ASYNC_WATCHDOG_S is {text!r}; write a number of seconds greater than 0 (and no years), such as 5"
+            f"CUDA_ASYNC_WATCHDOG_S is {text!r}; write a number of seconds, such as 5, greater than 0 and up to "
+            f"{threading.TIMEOUT_MAX:.0f}"
         ) from None
 
 

@@ -307,14 +307,17 @@ async def test_cancelled_capture_leaves_everything_usable(device, kernels):
 
 
 async def test_failed_capture_gives_its_memory_back(device, kernels):
-    gc.collect()
-    await ca.drain()
+    for _ in range(
+        2
+    ):  # what tests before this one left, down to what only a finalizer's finalizer lets go of
+        gc.collect()
+        await ca.drain()
     before = device.memory_stats().used_bytes
     with pytest.raises(CaptureError):
         await ca.zeros(1 << 16).to_host().graph()
     gc.collect()
     await ca.drain()
-    assert device.memory_stats().used_bytes <= before  # what others left may go meanwhile
+    assert device.memory_stats().used_bytes == before
 
 
 async def test_graph_keeps_what_only_the_capture_knew(device, kernels):

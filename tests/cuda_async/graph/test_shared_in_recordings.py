@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import weakref
@@ -19,6 +20,31 @@ pytestmark = pytest.mark.anyio
 
 def fails(_):
     raise RuntimeError("as planned")
+
+
+class Held(ca.DeviceOp[None]):
+    """Is prepared until it is released."""
+
+    def __init__(self, latches):
+        self.latches = latches
+
+    def prepare(self, ctx):
+        began, released = self.latches
+        began.set()
+        assert released.wait(10)
+
+    def execute(self, ctx):
+        return None
+
+
+async def cancel_while_held(record, latches):
+    """Run `record()` until the operation that is held is being prepared, cancel it, and let that go on."""
+    began, released = latches
+    async with anyio.create_task_group() as group:
+        group.start_soon(record)
+        await anyio.to_thread.run_sync(began.wait, 10)
+        group.cancel_scope.cancel()
+    released.set()
 
 
 async def test_what_runs_before_a_conditional_serves_both_bodies(device):
@@ -120,27 +146,14 @@ async def test_one_that_cannot_be_captured_runs_outside(device):
 
 
 async def test_one_that_a_cancelled_capture_was_running_runs_again(device):
-    began, released = threading.Event(), threading.Event()
-
-    class Slow(ca.DeviceOp[None]):
-        def prepare(self, ctx):
-            began.set()
-            assert released.wait(10)
-
-        def execute(self, ctx):
-            return None
-
+    latches = threading.Event(), threading.Event()
     x = await ca.full(4, 3.0)
-    shared = ca.copy(x).then(lambda y: Slow().map(lambda _: y)).shared()
-    async with anyio.create_task_group() as group:
+    shared = ca.copy(x).then(lambda y: Held(latches).map(lambda _: y)).shared()
 
-        async def capture():
-            await shared.then(ca.copy).graph()
+    async def capture():
+        await shared.then(ca.copy).graph()
 
-        group.start_soon(capture)
-        await anyio.to_thread.run_sync(began.wait, 10)
-        group.cancel_scope.cancel()
-    released.set()
+    await cancel_while_held(capture, latches)
     assert (await shared.to_host())[0] == 3.0
 
 
@@ -188,24 +201,9 @@ async def test_a_graph_that_is_made_lets_go_of_sources(device):
     assert (await graph.launch().to_host())[0] == 1.0
 
 
-class Held(ca.DeviceOp[None]):
-    """Is prepared until it is released."""
-
-    def __init__(self, latches):
-        self.latches = latches
-
-    def prepare(self, ctx):
-        began, released = self.latches
-        began.set()
-        assert released.wait(10)
-
-    def execute(self, ctx):
-        return None
-
-
 async def test_a_run_that_is_undone_records_nothing_more(device):
     """Neither into the scope that goes on, nor into the graph that comes of it; and it runs anew."""
-    latches = began, released = threading.Event(), threading.Event()
+    latches = threading.Event(), threading.Event()
     x, y = await ca.full(4, 3.0), await ca.zeros(4)
     shared = (
         ca.copy(x)
@@ -214,11 +212,7 @@ async def test_a_run_that_is_undone_records_nothing_more(device):
         .shared()
     )
     async with ca.CudaGraph.scope(device.create_stream()) as scope:
-        async with anyio.create_task_group() as group:
-            group.start_soon(scope.arecord, shared)
-            await anyio.to_thread.run_sync(began.wait, 10)
-            group.cancel_scope.cancel()
-        released.set()
+        await cancel_while_held(functools.partial(scope.arecord, shared), latches)
         await ca.drain()
         scope.returns(await scope.arecord(ca.copy(x)))
     assert len(scope.graph.nodes) == 1
@@ -228,18 +222,14 @@ async def test_a_run_that_is_undone_records_nothing_more(device):
 
 
 async def test_one_that_comes_first_in_a_run_that_is_undone_runs_again(device):
-    latches = began, released = threading.Event(), threading.Event()
+    latches = threading.Event(), threading.Event()
     weights = ca.ones(4).shared()
     model = ca.zeros(4).then(lambda _: Held(latches)).then(lambda _: weights).shared()
-    async with anyio.create_task_group() as group:
 
-        async def capture():
-            await model.then(ca.copy).graph()
+    async def capture():
+        await model.then(ca.copy).graph()
 
-        group.start_soon(capture)
-        await anyio.to_thread.run_sync(began.wait, 10)
-        group.cancel_scope.cancel()
-    released.set()
+    await cancel_while_held(capture, latches)
     await ca.drain()
     for op in (weights, model):
         assert (await op.to_host()).tolist() == [1.0] * 4

@@ -69,6 +69,17 @@ def outcome_of(op):
         return f"{type(error).__name__}: {error}"
 
 
+class OnStreams:
+    """An operation to be run on `home`, with its branches on others."""
+
+    def __init__(self, op, home, *branches):
+        self.op, self.home, self.branches = op, home, branches
+
+    def sync(self):
+        with ca.use_policy(InTurn(*self.branches)):
+            return self.op.sync_on(self.home)
+
+
 class InThread:
     """The outcome of an operation that another thread runs."""
 
@@ -280,12 +291,7 @@ class TestBranches:
         second_branch = ca.ones(4).then(lambda _: held) if is_touched else held
         op = ca.parallel(ca.foreign(fail, writes=[x]), second_branch).map(lambda _: "a value")
 
-        class Run:
-            def sync(self):
-                with ca.use_policy(InTurn(first, second)):
-                    return op.sync_on(home)
-
-        runs = InThread(Run())
+        runs = InThread(OnStreams(op, home, first, second))
         assert held.began.wait(10)
         if look == "synchronize":
             with pytest.raises(KernelError, match="as planned"):
@@ -303,12 +309,7 @@ class TestBranches:
         x = ca.zeros(4).sync()
         op = ca.parallel(ca.fill(x, 1.0), held).then(lambda _: x.to_host()).map(lambda a: a.tolist())
 
-        class Run:
-            def sync(self):
-                with ca.use_policy(InTurn(first, second)):
-                    return op.sync_on(home)
-
-        runs = InThread(Run())
+        runs = InThread(OnStreams(op, home, first, second))
         assert held.began.wait(10)
         other = enqueued(ca.foreign(fail_otherwise).start(ca.SingleStream(first)))
         held.release.set()

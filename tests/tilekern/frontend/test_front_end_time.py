@@ -17,7 +17,7 @@ from tilekern.frontend import translate
 
 M = tk.meta
 PARSED = inspect.getsource(ast)
-FRONT_END_LIMIT = 5.5
+FRONT_END_LIMIT = 5.0
 """Times the parser's time: 50 ms are 4.4 of them, and the rest is for the noise of a machine that does more."""
 
 ATTEMPTS = 5
