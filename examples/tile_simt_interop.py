@@ -233,7 +233,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--input", type=Path, default=HERE / "data" / "digits_scores.npy", metavar="FILE.npy")
     parser.add_argument("--threshold", type=number, default=0.01, help="smallest probability to keep")
     parser.add_argument("--scale", type=number, default=2.0, help="factor for those that are kept")
-    parser.add_argument("--ptx", type=Path, default=HERE / "simt" / "threshold_scale.ptx", metavar="FILE")
+    parser.add_argument(
+        "--ptx",
+        type=Path,
+        default=HERE / "simt" / "threshold_scale.ptx",
+        metavar="FILE",
+        help="PTX of another kernel, of (u32 n, f32 threshold, f32 scale, const f32* in, f32* out)",
+    )
     parser.add_argument(
         "--entry", default="threshold_scale_f32", metavar="NAME", help="kernel in the PTX file"
     )
