@@ -66,14 +66,17 @@ class _Executable:
     """The driver's graph. Submissions retain it; when nobody does any more, the device destroys it.
 
     Attributes:
-        is_kernel, name: messages name it among the kernels in flight.
+        is_kernel, name: messages name it among the kernels in flight. note_failed: who retained it hears of failures.
     """
 
     is_kernel = True
 
-    def __init__(self, device: Device, handle: GraphHandle, contents: _Contents, name: str) -> None:
+    def __init__(
+        self, device: Device, handle: GraphHandle, contents: _Contents, state: GraphState, name: str
+    ) -> None:
         self.handle = handle
         self.name = name
+        self.note_failed = state.note_failed
         self._device = device
         self._contents = contents
 
@@ -104,7 +107,6 @@ class CudaGraph(Generic[T]):
     _writes: tuple[Buffer, ...]
     _inputs: dict[str, Tensor]
     _pending: list[DeviceOp[Any]]  # updates for the next launch
-    _last: tuple[Stream, int] | None  # where the last launch was enqueued
     _turn: Turn  # held while inputs are set and the graph is launched
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -131,7 +133,6 @@ class CudaGraph(Generic[T]):
         self._executable = None
         self._closed = False
         self._outdated = False
-        self._last = None
         self._turn = self._state.turn
         for child in recorder.children:
             self._state.link(child)
@@ -166,7 +167,7 @@ class CudaGraph(Generic[T]):
             if stream is None:
                 stream = self._device._exchange_stream()._handle
             handle = self._device.driver.graph_create(self._nodes, stream)
-        self._executable = _Executable(self._device, handle, self._contents, name)
+        self._executable = _Executable(self._device, handle, self._contents, self._state, name)
 
     # -- facts
 
@@ -333,8 +334,7 @@ class CudaGraph(Generic[T]):
             ctx.driver.graph_launch(executable.handle, stream._handle)
             stream._dirty = True
             stream._retained.append(executable)
-            generation = state.advance()
-            self._last = (stream, number)
+            generation = state.advance(stream, number)
         if copies:
             return self._template.build_copy(state, generation, ctx)
         return self._template.build(state, generation)
@@ -413,9 +413,10 @@ class CudaGraph(Generic[T]):
         self._device._check_usable()
 
     def _last_submission(self) -> Submission | None:
-        if self._last is None or not self._device.is_healthy:
+        last = self._state.last
+        if last is None or not self._device.is_healthy:
             return None
-        stream, number = self._last
+        stream, number = last
         self._device.driver.bind()
         with self._device._lock:
             return stream._covering(number)

@@ -74,17 +74,31 @@ class GraphState:
     """Where a graph is in its life, as its outputs see it. Launches change it under the device's lock.
 
     Attributes:
-        generation: launches so far. is_current: no other graph has written this one's memory since the last.
+        generation: launches so far. last: where the last one was enqueued: the stream, and its number there.
+        is_current: no other graph has written this one's memory since, and it has not failed.
+        error: what the device reported for the last launch, if it was that.
         is_recording: nothing was launched, and operations that are recorded may use everything.
         failed: the recording ended with an error.
         linked: graphs that write the same memory; changed with the turns of all of them held.
         turn: held while one of them is launched.
     """
 
-    __slots__ = ("__weakref__", "failed", "generation", "is_current", "is_recording", "linked", "turn")
+    __slots__ = (
+        "__weakref__",
+        "error",
+        "failed",
+        "generation",
+        "is_current",
+        "is_recording",
+        "last",
+        "linked",
+        "turn",
+    )
 
     def __init__(self) -> None:
         self.generation = 0
+        self.last: tuple[Stream, int] | None = None
+        self.error: str | None = None
         self.is_current = True
         self.is_recording = True
         self.failed = False
@@ -104,14 +118,22 @@ class GraphState:
                     state.turn.lock = locks[0]
                 return
 
-    def advance(self) -> int:
-        """A launch was enqueued; its number."""
+    def advance(self, stream: Stream, number: int) -> int:
+        """A launch was enqueued, in that number of `stream`; which launch it is."""
         self.generation += 1
+        self.last = (stream, number)
+        self.error = None
         self.is_current = True
         if self.linked:
             for other in self.linked:
                 other.is_current = False
         return self.generation
+
+    def note_failed(self, stream: Stream, number: int, error: BaseException) -> None:
+        """What was enqueued in that number of `stream` failed."""
+        if self.last == (stream, number):
+            self.error = f"{type(error).__name__}: {error}"
+            self.is_current = False
 
 
 class GraphBuffer(Buffer):
@@ -241,6 +263,11 @@ class GraphBuffer(Buffer):
             )
         if self.body is not None:
             raise StaleOutputError(OF_A_BODY)
+        if self.state.error is not None and self.state.generation == self.generation:
+            raise StaleOutputError(
+                f"launch {self.generation} of the graph, which was to fill this tensor, failed ({self.state.error}); "
+                "launch the graph again"
+            )
         if self.state.generation < (self.generation or 0):
             raise StaleOutputError(
                 "this output of a graph is empty: the first launch will fill it; launch the graph first, or use "

@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import deque
+from collections.abc import Mapping
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CaptureError
@@ -67,12 +69,28 @@ class _Copied(_Launch):
         return made
 
 
+OBJECTS_DEEP = 2
+"""Objects that objects refer to are searched for tensors too; what is further away, nobody takes for the output."""
+
+OF_THE_PACKAGE = ("cuda_async.graph", "cuda_async.ops", "cuda_async.scheduling")
+"""Where graphs, operations and streams come from, which refer to tensors of their own."""
+
+
 def _items(value: Any) -> Iterable[Any]:
-    """What is in a value that is not looked through."""
-    if isinstance(value, (set, frozenset, deque)):
+    """What is in a value that cannot be made anew."""
+    if isinstance(value, Mapping):
+        return (*value.keys(), *value.values())
+    if isinstance(value, (tuple, list, set, frozenset, deque)):
         return value
-    fields = getattr(value, "__dict__", None)
-    return tuple(fields.values()) if isinstance(fields, dict) else ()
+    kind = type(value)
+    if isinstance(value, (type, Tensor)) or kind.__module__.startswith(OF_THE_PACKAGE):
+        return ()
+    found = [*getattr(value, "__dict__", {}).values()]
+    for base in kind.__mro__:
+        if "__slots__" in base.__dict__:
+            slots = (slot for slot in base.__dict__.values() if isinstance(slot, MemberDescriptorType))
+            found += (slot.__get__(value) for slot in slots if hasattr(value, slot.__name__))
+    return found
 
 
 class OutputTemplate:
@@ -89,7 +107,13 @@ class OutputTemplate:
         self._shared: list[Buffer] = []
         self._ranges: list[range] = []
         self.size_bytes = 0
-        self._build = self._of(value)
+        try:
+            self._build = self._of(value)
+        except RecursionError:
+            raise CaptureError(
+                "the graph yields something that contains itself, or nests too deeply; yield tuples, lists, dicts or "
+                "dataclasses of tensors"
+            ) from None
         self._value = value
 
     @property
@@ -135,13 +159,22 @@ class OutputTemplate:
             return self._of_fields(value)
         if isinstance(value, (Mut, Read)):
             return self._of_operand(value)
+        self._check_hidden(value, type(value), 0, set())
+        return None
+
+    def _check_hidden(self, value: Any, outer: type, depth: int, seen: set[int]) -> None:
+        """Refuse a tensor that the graph writes in an object that cannot be made anew."""
+        if id(value) in seen:
+            return
+        seen.add(id(value))
         for item in _items(value):
             if isinstance(item, Tensor) and root_of(item._buffer) in self._written:
                 raise CaptureError(
-                    f"the graph yields a tensor in a {type(value).__name__}, and cannot say there which launch its "
-                    "contents are of; yield tuples, lists, dicts or dataclasses of tensors"
+                    f"the graph yields a tensor in a {outer.__name__}, and cannot say there which launch its contents "
+                    "are of; yield tuples, lists, dicts or dataclasses of tensors"
                 )
-        return None
+            if depth < OBJECTS_DEEP:
+                self._check_hidden(item, outer, depth + 1, seen)
 
     def _of_tensor(self, tensor: Tensor) -> Callable[[_Launch], Any] | None:
         buffer = tensor._buffer
@@ -196,6 +229,9 @@ class OutputTemplate:
         return build
 
     def _of_dict(self, value: dict[Any, Any]) -> Callable[[_Launch], Any] | None:
+        for key in value:
+            if isinstance(key, Tensor):
+                self._check_hidden((key,), type(value), 0, set())
         parts = {key: self._of(part) for key, part in value.items()}
         if not any(parts.values()):
             return None

@@ -33,6 +33,8 @@ from ..scheduling import (
     checkpoint,
     current_device,
     default_device_if_known,
+    log_lost_failures,
+    lost_failures,
     note_kept_error,
     policy_in_force,
     raise_first_error,
@@ -44,7 +46,6 @@ from ..scheduling import (
     waiting_elsewhere,
 )
 from ._context import ExecutionContext, context_on
-from ._lost_failures import log_lost_failures, lost_failures
 from ._turns import MAX_ENQUEUEING_S, current_turn
 from ._unprepared import UNPREPARED
 
@@ -263,6 +264,19 @@ def device_hint(op: DeviceOp[Any]) -> Device | None:
     return None
 
 
+NOT_STANDING: list[None] = []
+"""Of executions that are at work, or not detached; nothing is put into it."""
+
+
+def _take(standing: list[None]) -> bool:
+    """Whether nobody has taken it; one call on one of all threads."""
+    try:
+        standing.pop()
+    except IndexError:
+        return False
+    return True
+
+
 class Execution:
     """One run of one operation.
 
@@ -282,6 +296,7 @@ class Execution:
         cancelled: enqueue nothing further; looked at before each step of a chain, so a run on another thread ends with
             the step that it is at.
         detached: since it went on on worker threads: what `drain()` waits for.
+        standing: has an item while a detached one stands at a block: who takes it goes on, or gives it up.
     """
 
     __slots__ = (
@@ -300,6 +315,7 @@ class Execution:
         "host_pending",
         "owner",
         "sources",
+        "standing",
         "value",
     )
 
@@ -324,6 +340,7 @@ class Execution:
         self.block: Block | None = None
         self.cancelled = False
         self.detached: Unfinished | None = None
+        self.standing: list[None] = NOT_STANDING
         self.context: contextvars.Context | None = None
         if stream is not None:
             stream._check_open()
@@ -561,6 +578,12 @@ class Execution:
         self.enqueued = 0
         return last
 
+    def cancel(self) -> None:
+        """Enqueue nothing further. From any thread: another one that is at work on it ends the step that it is at."""
+        self.cancelled = True
+        if _take(self.standing):
+            self.abandon()
+
     def abandon(self) -> None:
         """After an error or a cancel: what was enqueued still gets its event, so that it is released in time."""
         if self.enqueued and self.ctx.device.is_healthy:
@@ -704,7 +727,7 @@ class _Resumption:
             return
         execution, finished = self._what.pop()
         detached = execution.detached
-        ended = _advance_detached(execution, finished, 0)
+        ended = not _take(execution.standing) or _advance_detached(execution, finished, 0)
         del execution, finished
         if ended and detached is not None:
             detached.finish()
@@ -752,14 +775,18 @@ def _advance_detached(execution: Execution, finished: Finished, origin: int) -> 
     if done:
         finished(submission, None)
         return True
+    block = execution.block
+    execution.standing = standing = [None]
     if execution.cancelled:
-        execution.abandon()
+        if _take(standing):
+            execution.abandon()
         return True
-    assert execution.block is not None
+    assert block is not None
     try:
-        execution.block.begin(_go_on_in_worker(execution, finished))
+        block.begin(_go_on_in_worker(execution, finished))
     except BaseException as error:  # no thread to be had, for instance: whoever waits must know
-        execution.abandon()
+        if _take(standing):
+            execution.abandon()
         if threading.get_ident() == origin and isinstance(error, (KeyboardInterrupt, SystemExit)):
             execution.cancelled = True  # maybe a thread has it already
             finished(None, interrupted(error))

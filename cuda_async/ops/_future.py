@@ -17,13 +17,14 @@ from ..scheduling import (
     checkpoint,
     forks,
     look_at,
+    lost_failures,
     note_kept_error,
     running_library,
+    unasked_futures,
     wait_for_callback,
     wait_until_done,
 )
 from ._execution import check_not_in_callback, run_detached
-from ._lost_failures import lost_failures, unasked_futures
 from ._turns import MAX_ENQUEUEING_S, current_turn
 
 if TYPE_CHECKING:
@@ -226,16 +227,16 @@ class DeviceFuture(Generic[T]):
     def cancel(self) -> bool:
         """Enqueue nothing further. False when everything is enqueued already: the device is never stopped.
 
-        A worker thread that is enqueueing a step at this moment ends that step; `drain()` waits for it.
+        A worker thread that is enqueueing or preparing a step at this moment ends that step; `drain()` waits for it.
         """
+        callbacks: list[Callable[[], None]] = []
         with self._lock:
             cancelled = self._move(Move.CANCEL)
-            callbacks: list[Callable[[], None]] = []
+            execution, self._execution = self._execution, None
             if cancelled:
-                if self._execution is not None:
-                    self._execution.cancelled = True
-                    self._execution = None
                 callbacks, self._callbacks = self._callbacks, []
+        if cancelled and execution is not None:
+            execution.cancel()
         for callback in callbacks:
             callback()
         return cancelled

@@ -23,6 +23,7 @@ from ._device import (
 )
 from ._event import Event
 from ._kept_errors import note_kept_error
+from ._lost_failures import log_lost_failures, lost_failures, unasked_futures
 from ._ordering import order_read, order_uses, order_write
 from ._policies import LeastLoaded, PriorityStreams, SchedulingPolicy, SingleStream, StreamPoolRoundRobin
 from ._reaper import drain
@@ -73,7 +74,9 @@ __all__ = [
     "drain",
     "foreign_calls",
     "forks",
+    "log_lost_failures",
     "look_at",
+    "lost_failures",
     "may_wait_elsewhere",
     "note_kept_error",
     "order_read",
@@ -86,6 +89,7 @@ __all__ = [
     "run_in_worker",
     "running_library",
     "set_watchdog",
+    "unasked_futures",
     "use_device",
     "use_policy",
     "wait_for_callback",

@@ -647,9 +647,10 @@ class Device:
         """Lock held. The device is gone: everything pending fails with one error that names the kernels."""
         released = [] if released is None else released
         callbacks = [] if callbacks is None else callbacks
+        open_streams = [stream for stream in self._streams if not stream._closed]
         if self._lost is None:
             names = list(dict.fromkeys([*(submission.kernels if submission else ()), *lost.kernels]))
-            for stream in self._streams:
+            for stream in open_streams:
                 for pending in stream._pending:
                     names.extend(n for n in pending.kernels if n not in names)
                 names.extend(
@@ -663,7 +664,7 @@ class Device:
             )
             error.__cause__ = lost.__cause__ or DeviceLostError(str(lost), lost.kernels)
             self._lost = error._said_by(self._driver)
-        for stream in self._streams:
+        for stream in open_streams:
             stream._fail_pending(self._lost_again, released, callbacks)
             stream._done = stream._next
             released.append(stream._retained)
@@ -776,7 +777,7 @@ class Device:
             for stream in self._streams:
                 stream._fail_pending(was_closed, released, callbacks)  # of another thread, meanwhile
                 if not stream._closed:
-                    stream._close()
+                    released.append(stream._close())
         for callback in callbacks:
             callback()
         if driver is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DeviceLostError
 from ._current import default_device_if_known
 from ._device import Device, all_open_devices
+from ._lost_failures import log_lost_failures
 from ._waiting import checkpoint, wait_for_callback, wait_for_submission
 from ._workers import abandoned_work, left_behind
 
@@ -68,7 +69,8 @@ def drain() -> Drain:
     That is of the devices that `Device(name)` gives, and of the current one: of several devices that a test has made
     for itself, the others do not count.
 
-    `await drain()`, or `drain().sync()`. Errors of that work are not raised here: they belong to its awaits.
+    `await drain()`, or `drain().sync()`. Errors of that work are not raised here: they belong to its awaits. Those of
+    futures that were dropped without being asked are logged, as by the next operation that runs.
     """
     return Drain()
 
@@ -87,6 +89,7 @@ def _open_submissions() -> list[Submission]:
 
 
 def _collect_all() -> None:
+    log_lost_failures()  # what they hold goes with them
     for device in _devices():
         try:
             device.collect(everything=True)

@@ -66,10 +66,12 @@ class Stream:
     device: Device
     priority: int
     name: str
-    # What operations of ours hand to the driver (on a recording stream not `handle`), and what they find their bound
-    # launches by. A closed stream has neither, so that nothing reaches the driver with what was given back.
+    # What operations of ours hand to the driver (on a recording stream not `handle`), what they find their bound
+    # launches by, and what the device may still use. A closed stream has none of them, so that nothing reaches the
+    # driver with what was given back, and nothing is kept for work that never comes.
     _handle: StreamHandle
     _launch_key: object
+    _retained: list[Any]
     _recorder: Recorder | None  # takes what is enqueued, on a stream that only records
     _borrowed: bool
     _handed_out: bool  # others may enqueue here, and nobody tells
@@ -80,7 +82,6 @@ class Stream:
     _last: Submission | None
     _pending: deque[Submission]
     _failures: deque[Failure]  # of its work, the newest
-    _retained: list[Any]
     _users: int  # threads inside of a call that was given the handle, without the lock
     _owner: object  # what a borrowed stream belongs to, kept alive
     _waited: dict[Stream, int]  # numbers of other streams that this one waits for already
@@ -132,7 +133,7 @@ class Stream:
 
         def __getattr__(self, name: str) -> NoReturn:
             """Asked for what is not there: an operation was at work when its stream was closed."""
-            if name in ("_handle", "_launch_key") and self._closed:
+            if name in ("_handle", "_launch_key", "_retained") and self._closed:
                 self._check_open()
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -289,7 +290,7 @@ class Stream:
                 return True
             if device.is_healthy and (self._dirty or any(not s.done for s in self._pending)):
                 return False  # somebody enqueued meanwhile
-            handle = self._close()
+            handle, retained = self._close()
             owner, self._owner = self._owner, None
             if self in device._streams:
                 device._streams.remove(self)
@@ -298,16 +299,19 @@ class Stream:
             is_in_use = self._users > 0
         if not is_in_use:
             self._give_back(handle)
-        del owner
+        del owner, retained  # outside the lock: it may run anybody's code
         return True
 
-    def _close(self) -> StreamHandle:
-        """Lock held. From now on nothing is enqueued here; the handle, which is the caller's to give back."""
-        handle = self._handle
+    def _close(self) -> tuple[StreamHandle, list[Any]]:
+        """Lock held. From now on nothing is enqueued here.
+
+        Returns the handle, which is the caller's to give back, and what an operation that failed retained, to drop.
+        """
+        handle, retained = self._handle, self._retained
         self._closed = True
-        del self._handle, self._launch_key
+        del self._handle, self._launch_key, self._retained
         self._condition.notify_all()
-        return handle
+        return handle, retained
 
     def _give_back(self, handle: StreamHandle) -> None:
         device = self.device
@@ -478,6 +482,7 @@ class Stream:
                     continue
                 error = failure
                 self._failures.append(Failure(device, submission.number, failure, submission.reported))
+                submission._tell_retained(failure)
             self._done = submission.number
             submission._finish(error, released, callbacks)
             pending.popleft()  # behind it: what is not in here any more nobody finishes

@@ -256,6 +256,13 @@ class Submission:
         """Names of the kernels in this submission, in order."""
         return tuple(r.name for r in self.retained if getattr(r, "is_kernel", False))
 
+    def _tell_retained(self, error: BaseException) -> None:
+        """Lock held. Its work failed: graphs hear that their launch did."""
+        for thing in self.retained:
+            note_failed = getattr(thing, "note_failed", None)
+            if note_failed is not None:
+                note_failed(self.stream, self.number, error)
+
     def _finish(
         self, error: BaseException | None, released: list[Any], callbacks: list[Callable[[], None]]
     ) -> None:

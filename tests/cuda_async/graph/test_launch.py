@@ -6,7 +6,7 @@ import gc
 import threading
 from collections import deque
 from dataclasses import dataclass
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import NamedTuple
 
 import anyio
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import cuda_async as ca
-from cuda_async.errors import CaptureError, ClosedError, StaleOutputError
+from cuda_async.errors import CaptureError, ClosedError, KernelError, StaleOutputError
 
 pytestmark = pytest.mark.anyio
 
@@ -130,6 +130,105 @@ async def test_objects_that_are_not_looked_through_are_refused(device, kernels, 
         await kernels.scaled(x, 2.0, 0.0).map(wrap).graph()
     graph = await kernels.scaled(x, 2.0, 0.0).map(lambda y: (y, wrap(x))).graph()  # x is nobody's output
     assert (await graph.launch())[1] is not None
+
+
+class Slotted:
+    __slots__ = ("__weakref__", "y")
+
+    def __init__(self, y):
+        self.y = y
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        Slotted,
+        lambda y: SimpleNamespace(inner=SimpleNamespace(y=y)),
+        lambda y: SimpleNamespace(parts=[Slotted(y)]),
+        lambda y: MappingProxyType({"y": y}),
+        lambda y: {y: 1},
+        lambda y: {"y": {ca.read(y)}},
+    ],
+)
+async def test_tensors_deeper_in_objects_are_refused(device, kernels, wrap):
+    x = await ca.ones(8)
+    with pytest.raises(CaptureError, match="cannot say there which launch its contents are of"):
+        await kernels.scaled(x, 2.0, 0.0).map(wrap).graph()
+    graph = await kernels.scaled(x, 2.0, 0.0).map(lambda y: (y, wrap(x))).graph()
+    assert (await graph.launch())[1] is not None
+
+
+async def test_outputs_that_contain_themselves_are_refused(device, kernels):
+    x = await ca.ones(8)
+
+    ring: list[object] = []
+    ring.append(ring)
+    knotted: dict[str, object] = {}
+    knotted["me"] = (knotted,)
+    for value in (ring, knotted):
+        with pytest.raises(CaptureError, match="contains itself"):
+            await kernels.scaled(x, 2.0, 0.0).map(lambda y, value=value: (y, value)).graph()
+    knot = SimpleNamespace()
+    knot.me = knot
+    graph = await kernels.scaled(x, 2.0, 0.0).map(lambda y: (y, knot)).graph()
+    assert (await graph.launch())[1] is knot
+
+
+async def test_a_launch_that_failed_filled_nothing(host):
+    """What it was to fill is said to be so, to who comes later too, until a launch fills it."""
+    fails = True
+
+    def maybe(_):
+        if fails:
+            raise ValueError("as planned")
+
+    shared = (
+        ca.full(2, 7.0)
+        .then(lambda x: ca.foreign(maybe, writes=[x]))
+        .then(lambda made: ca.copy(made[0]))
+        .shared()
+    )
+    graph = await shared.then(ca.copy).graph()
+    launched = graph.launch().start()
+    with pytest.raises(KernelError, match="as planned"):
+        await launched
+    assert graph.launches == 1
+    held = graph.take_output()
+    for op in (shared.to_host, held.to_host, lambda: ca.copy(graph.take_output())):
+        for _ in range(2):
+            with pytest.raises(StaleOutputError, match=r"launch 1 of the graph.* failed .*as planned"):
+                await op()
+    fails = False
+    assert (await (await graph.launch()).to_host()).tolist() == [7.0, 7.0]
+    with pytest.raises(StaleOutputError, match="a later launch"):
+        await held.to_host()
+
+
+async def test_a_failure_of_an_earlier_launch_concerns_that_one(host):
+    """It is known when the next one is enqueued behind it."""
+    first = [True]
+    goes_on = threading.Event()
+
+    def once(_):
+        if first:
+            first.clear()
+            assert goes_on.wait(10)
+            raise ValueError("as planned")
+
+    graph = (
+        await ca.full(2, 7.0)
+        .then(lambda x: ca.foreign(once, writes=[x]))
+        .then(lambda made: ca.copy(made[0]))
+        .graph()
+    )
+    on_it = ca.SingleStream(host.create_stream())
+    failed = graph.launch().start(on_it)
+    launched = graph.launch().start(on_it)
+    goes_on.set()
+    with pytest.raises(KernelError, match="as planned"):
+        await failed
+    assert (await (await launched).to_host()).tolist() == [7.0, 7.0]
+    assert (await graph.take_output().to_host()).tolist() == [7.0, 7.0]
 
 
 async def test_output_that_is_the_callers_tensor(device, kernels):

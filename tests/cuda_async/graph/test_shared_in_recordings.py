@@ -61,6 +61,20 @@ async def test_what_runs_before_a_conditional_serves_both_bodies(device):
         assert (await out.to_host())[0] == 5.0 + taken
 
 
+async def test_a_cancelled_future_gives_up_its_recording_at_once(device):
+    """Though a worker thread is still preparing a step of it."""
+    latches = began, released = threading.Event(), threading.Event()
+    x = await ca.full(4, 3.0)
+    shared = ca.copy(x).shared()
+    future = shared.then(lambda c: Held(latches).then(lambda _: ca.copy(c))).graph().start()
+    await anyio.to_thread.run_sync(began.wait, 10)
+    assert future.cancel()
+    assert (await shared.to_host()).tolist() == [3.0] * 4
+    released.set()
+    await ca.drain()
+    assert (await shared.to_host()).tolist() == [3.0] * 4
+
+
 async def test_what_a_body_runs_first_is_refused_outside_of_it(device):
     x, out, flag = await ca.zip(ca.full(4, 3.0), ca.zeros(4), ca.zeros(1, "int32"))
     pre = ca.copy(x).shared()

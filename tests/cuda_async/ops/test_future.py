@@ -173,6 +173,22 @@ def test_a_failure_that_nobody_asks_for_is_logged(device, caplog, asks, is_told)
         assert "nobody asked its future" in record.getMessage()
 
 
+def test_draining_logs_what_nobody_asks_for_and_frees_what_it_holds(host, caplog):
+    before = host.memory_stats().used_bytes
+
+    def fail(x):
+        raise ValueError("nobody asks")
+
+    ca.zeros(1000).map(fail).start()
+    gc.collect()
+    ca.drain().sync()
+    assert [str(record.exc_info[1]) for record in caplog.records] == ["nobody asks"]
+    caplog.clear()
+    gc.collect()
+    ca.drain().sync()
+    assert host.memory_stats().used_bytes == before
+
+
 def test_what_ends_well_or_is_cancelled_is_not_logged(device, caplog):
     ca.zeros(4).start().sync()
     ca.zeros(4).start()

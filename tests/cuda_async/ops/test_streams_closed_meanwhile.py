@@ -115,7 +115,6 @@ def test_what_is_enqueued_while_closing_is_waited_for(device, monkeypatch):
     stream.close()
     assert late[0].done
     assert stream._closed
-    assert not stream._retained
     monkeypatch.undo()
     assert x.to_host().sync().tolist() == [5.0] * 4
 
@@ -339,6 +338,45 @@ def test_memory_that_is_mapped_ahead_comes_back(host, monkeypatch):
     assert not armed
     host.synchronize()
     assert host.driver.pool_statistics().used_bytes == before
+
+
+@pytest.mark.parametrize("kind", ["of a graph", "known outside"])
+@pytest.mark.parametrize("use", [ca.copy, ca.to_host])
+async def test_a_step_that_is_refused_keeps_nothing(host, kind, use):
+    """Also where the memory is kept by each use: the stream, which lives on, has let go of it."""
+    before = host.memory_stats().used_bytes
+    stream = host.create_stream()
+    if kind == "of a graph":
+        graph = await ca.zeros(4).then(ca.copy).graph()
+        source = graph.launch()
+        del graph
+    else:
+        x = await ca.zeros(4)
+        np.from_dlpack(x)
+        source = ca.value(x)
+        del x
+
+    begun, goes_on = threading.Event(), threading.Event()
+
+    class Prepared(ca.DeviceOp[None]):
+        def prepare(self, ctx):
+            begun.set()
+            assert goes_on.wait(10)
+
+        def execute(self, ctx):
+            return None
+
+    op = source.then(lambda x: Prepared().then(lambda _: use(x)))
+    future = op.start(ca.SingleStream(stream))
+    await anyio.to_thread.run_sync(begun.wait, 10)
+    await stream.aclose()
+    goes_on.set()
+    with pytest.raises(ca.ClosedError, match="is closed; create another"):
+        await future
+    del op, source, future
+    gc.collect()
+    await ca.drain()
+    assert host.memory_stats().used_bytes == before
 
 
 async def test_aclose_gives_the_loop_back(host):

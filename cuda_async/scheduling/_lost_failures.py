@@ -1,8 +1,8 @@
 """Failures of futures that nobody asked, until they are logged.
 
 A future may be collected anywhere, inside a lock that a handler of the logger's wants, so it only notes its error; the
-next operation that is run logs it. The end of the process logs those of futures that are there still: a failed one is
-part of a cycle (error, traceback, frames), so it takes the garbage collector to collect it.
+next operation that is run logs it, and so does `drain()`. The end of the process logs those of futures that are there
+still: a failed one is part of a cycle (error, traceback, frames), so it takes the garbage collector to collect it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,23 @@ import logging
 import threading
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ._future import DeviceFuture
+from typing import Protocol
 
 __all__ = ["log_lost_failures", "lost_failures", "unasked_futures"]
 
 _logger = logging.getLogger("cuda_async")
 
+
+class Unasked(Protocol):
+    """A future that failed."""
+
+    def _note_lost(self) -> None:
+        """Nobody will ask for the error any more."""
+        ...
+
+
 lost_failures: deque[BaseException] = deque()
-unasked_futures: weakref.WeakSet[DeviceFuture[Any]] = weakref.WeakSet()
+unasked_futures: weakref.WeakSet[Unasked] = weakref.WeakSet()
 
 
 class _Logging(threading.local):
