@@ -34,6 +34,8 @@ BLOCK = 256  # threads of the SIMT kernel's blocks
 TILE_ELEMENTS = 4096  # of the tile kernel's tiles
 RELATIVE_ERROR = 2e-6  # exp, a sum and a division in float32, against float64
 SMALLEST = 2.0**-149  # the smallest float32 above 0: below 2**-126 they are that far apart
+AS_FLOATS = "floats are needed: np.save(file, array.astype(np.float32))"
+PARAMETERS = "(u32 n, f32 threshold, f32 scale, const f32* in, f32* out)"
 MOST_ELEMENTS = 2**32 - 1  # the SIMT kernel counts them in 32 bits
 
 
@@ -188,11 +190,13 @@ def read_scores(path: Path) -> np.ndarray:
     except (
         Exception
     ) as error:  # NumPy reads the header as Python: a damaged one is a TokenError, a TypeError, ...
+        if "Python objects" in str(error):
+            raise BadInput(f"{path}: the elements are Python objects; {AS_FLOATS}") from None
         raise BadInput(f"{path}: not a readable .npy file ({error})") from None
     if scores.ndim != 2:
         raise BadInput(f"{path}: the array has shape {scores.shape}; a 2-D array (rows of scores) is needed")
     if scores.dtype.kind != "f":
-        raise BadInput(f"{path}: the elements are {scores.dtype}; floats are needed")
+        raise BadInput(f"{path}: the elements are {scores.dtype}; {AS_FLOATS}")
     if scores.size == 0:
         raise BadInput(f"{path}: the array is empty, its shape is {scores.shape}")
     if scores.size > MOST_ELEMENTS:
@@ -230,18 +234,34 @@ def with_negative_numbers(arguments: list[str]) -> list[str]:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Row softmax by a tile kernel, threshold by a PTX kernel.")
-    parser.add_argument("--input", type=Path, default=HERE / "data" / "digits_scores.npy", metavar="FILE.npy")
-    parser.add_argument("--threshold", type=number, default=0.01, help="smallest probability to keep")
-    parser.add_argument("--scale", type=number, default=2.0, help="factor for those that are kept")
+    parser.add_argument(
+        "--input",
+        type=Path,
+        default=HERE / "data" / "digits_scores.npy",
+        metavar="FILE.npy",
+        help="a 2-D array of floats, a row of scores for each softmax; default: those of the digits classifier",
+    )
+    parser.add_argument(
+        "--threshold",
+        type=number,
+        default=0.01,
+        help="smallest probability to keep, %(default)s if not given",
+    )
+    parser.add_argument(
+        "--scale", type=number, default=2.0, help="factor for those that are kept, %(default)s if not given"
+    )
     parser.add_argument(
         "--ptx",
         type=Path,
         default=HERE / "simt" / "threshold_scale.ptx",
         metavar="FILE",
-        help="PTX of another kernel, of (u32 n, f32 threshold, f32 scale, const f32* in, f32* out)",
+        help=f"PTX of another kernel, of {PARAMETERS}",
     )
     parser.add_argument(
-        "--entry", default="threshold_scale_f32", metavar="NAME", help="kernel in the PTX file"
+        "--entry",
+        default="threshold_scale_f32",
+        metavar="NAME",
+        help="kernel in the PTX file, %(default)s if not given",
     )
     parser.add_argument("--device", help="cuda:0, host:0; default: the GPU where there is one")
     return parser.parse_args(with_negative_numbers(sys.argv[1:] if arguments is None else arguments))
@@ -256,14 +276,17 @@ async def run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise BadInput(f"{options.ptx}: {error.strerror or error}") from None
     except ca.CompileError as error:
-        raise BadInput(str(error)) from None
+        hint = ""
+        if options.ptx.suffix == ".cu":
+            hint = f"\nmake PTX of it: nvcc -ptx -arch=compute_75 {options.ptx}"
+        raise BadInput(f"{error}{hint}") from None
     except UnicodeDecodeError:
         raise BadInput(f"{options.ptx}: not a text file, so not PTX") from None
     try:
-        device = ca.Device(options.device) if options.device else ca.current_device()
+        device = ca.current_device() if options.device is None else ca.Device(options.device)
         device.open()
     except (ValueError, ca.ContextError) as error:
-        raise BadInput(f"--device: {error}" if options.device else str(error)) from None
+        raise BadInput(str(error) if options.device is None else f"--device: {error}") from None
     print(f"{options.input.name}: {scores.shape[0]} x {scores.shape[1]}, on {device} ({device.name})")
 
     with ca.use_device(device):
@@ -273,7 +296,10 @@ async def run(options: argparse.Namespace) -> int:
         try:
             result = await op.schedule(counts)  # the one await
         except (ca.CompileError, ca.LaunchError, ca.OutOfMemoryError, TypeError) as error:
-            raise BadInput(str(error)) from error
+            hint = ""
+            if isinstance(error, (ca.LaunchError, TypeError)) or "has no kernel" in str(error):
+                hint = f"\n--entry names the kernel in --ptx; its parameters are {PARAMETERS}"
+            raise BadInput(f"{error}{hint}") from error
         except ca.CudaAsyncError as error:
             print(f"FAIL: {error}")
             return 1
@@ -284,6 +310,8 @@ async def run(options: argparse.Namespace) -> int:
     print(
         f"kept {kept} of {result.size} probabilities (threshold {options.threshold:g}, scale {options.scale:g})"
     )
+    if not kept:
+        print("that is none: the threshold is above them all")
     facts = (
         f"largest error {error:.1e}, device {device}, streams {len(counts.streams)}, "
         f"launches {counts.launches}, completions awaited {counts.completions}, {seconds * 1e3:.1f} ms"

@@ -225,6 +225,7 @@ class Lane:
             return
         driver: Any = self.recorder.device.driver
         try:
+            driver.bind()  # it may be another thread that gives up
             captured = driver.capture_end(handle)
         finally:
             driver.stream_destroy(handle)

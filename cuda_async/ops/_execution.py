@@ -33,10 +33,10 @@ from ..scheduling import (
     checkpoint,
     current_device,
     default_device_if_known,
-    log_lost_failures,
-    lost_failures,
+    do_what_was_put_off,
     note_kept_error,
     policy_in_force,
+    put_off,
     raise_first_error,
     run_in_worker,
     running_library,
@@ -324,8 +324,8 @@ class Execution:
     def __init__(
         self, op: DeviceOp[Any], *, policy: SchedulingPolicy | None = None, stream: Stream | None = None
     ) -> None:
-        if lost_failures:
-            log_lost_failures()
+        if put_off:
+            do_what_was_put_off()
         self._op: DeviceOp[Any] | None = op
         self.frames: list[Any] = []
         self.value: Any = None
@@ -640,8 +640,8 @@ async def run_async(op: DeviceOp[Any]) -> Any:
             assert execution.block is not None
             await execution.block.wait()
     except GeneratorExit:
-        # Left behind by a closed loop, and maybe being collected inside a device's lock: no lock may be taken. The next
-        # submission on the stream covers what was enqueued.
+        # Left behind by a closed loop, and maybe being collected inside a device's lock: no lock may be taken.
+        put_off.append(execution.abandon)
         raise
     except BaseException:
         execution.abandon()

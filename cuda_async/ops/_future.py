@@ -5,6 +5,7 @@ Lifecycle, as a table: what may happen in which state, and what follows.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from enum import Enum
@@ -16,9 +17,10 @@ from ..scheduling import (
     check_not_forked,
     checkpoint,
     forks,
+    log_unasked,
     look_at,
-    lost_failures,
     note_kept_error,
+    put_off,
     running_library,
     unasked_futures,
     wait_for_callback,
@@ -275,7 +277,7 @@ class DeviceFuture(Generic[T]):
         """Nobody will ask for the error any more."""
         if self._unasked and self._error is not None:
             self._unasked = False
-            lost_failures.append(self._error)
+            put_off.append(functools.partial(log_unasked, self._error))
 
     def __del__(self) -> None:
         if getattr(self, "_unasked", False):

@@ -23,9 +23,9 @@ from ._device import (
 )
 from ._event import Event
 from ._kept_errors import note_kept_error
-from ._lost_failures import log_lost_failures, lost_failures, unasked_futures
 from ._ordering import order_read, order_uses, order_write
 from ._policies import LeastLoaded, PriorityStreams, SchedulingPolicy, SingleStream, StreamPoolRoundRobin
+from ._put_off import do_what_was_put_off, log_unasked, put_off, unasked_futures
 from ._reaper import drain
 from ._sharing import adopt, foreign_calls, wait_for_producer
 from ._statistics import MemoryStatistics
@@ -71,12 +71,12 @@ __all__ = [
     "current_device",
     "default_device_if_known",
     "devices",
+    "do_what_was_put_off",
     "drain",
     "foreign_calls",
     "forks",
-    "log_lost_failures",
+    "log_unasked",
     "look_at",
-    "lost_failures",
     "may_wait_elsewhere",
     "note_kept_error",
     "order_read",
@@ -84,6 +84,7 @@ __all__ = [
     "order_write",
     "pending_waits",
     "policy_in_force",
+    "put_off",
     "raise_first_error",
     "resolve_default_device",
     "run_in_worker",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DeviceLostError
 from ._current import default_device_if_known
 from ._device import Device, all_open_devices
-from ._lost_failures import log_lost_failures
+from ._put_off import do_what_was_put_off
 from ._waiting import checkpoint, wait_for_callback, wait_for_submission
 from ._workers import abandoned_work, left_behind
 
@@ -89,7 +89,7 @@ def _open_submissions() -> list[Submission]:
 
 
 def _collect_all() -> None:
-    log_lost_failures()  # what they hold goes with them
+    do_what_was_put_off()  # what that holds goes with it
     for device in _devices():
         try:
             device.collect(everything=True)

@@ -317,28 +317,30 @@ class HostMemory:
             return "null pointer, or an offset from one"
         block = self._blocks.find(address) or _pinned.find(address)
         if block is not None:
-            where = f"the {block.what} [{block.start:#x}, {block.end:#x})"
+            where = f"the {block.what} {_bounds(block)}"
             if address + size_bytes > block.end:
                 return f"{address + size_bytes - block.end} bytes past the end of {where}"
             if access == "write" and not block.writable:
                 return f"{where} is read-only"
             return f"misaligned; accesses are aligned to their size ({where})"
-        for start, end in reversed(self._freed):
-            if start <= address < end:
-                return f"freed; it was in the allocation [{start:#x}, {end:#x})"
+        freed = next((f for f in reversed(self._freed) if f[0] <= address < f[1]), None)
         nearest = min(
             [*self._blocks.snapshot(), *_pinned.snapshot()],
             key=lambda b: b.start - address if address < b.start else address - b.end,
             default=None,
         )
         if nearest is None:
-            return "not in a live allocation; there is none"
-        if address < nearest.start:
-            side = f"begins {nearest.start - address} bytes after it"
+            where = "there is none"
+        elif address < nearest.start:
+            where = f"the nearest, {_bounds(nearest)}, begins {nearest.start - address} bytes after it"
         else:
-            side = f"ends {address - nearest.end} bytes before it"
-        bounds = f"[{nearest.start:#x}, {nearest.end:#x})"
-        return f"out of bounds, not in a live allocation; the nearest, {bounds}, {side}"
+            where = f"the nearest, {_bounds(nearest)}, ends {address - nearest.end} bytes before it"
+        if freed is not None:
+            # Or past the end of one that has taken part of its place since.
+            return (
+                f"freed; it was in the allocation [{freed[0]:#x}, {freed[1]:#x}); of the live ones, {where}"
+            )
+        return f"{'' if nearest is None else 'out of bounds, '}not in a live allocation; {where}"
 
     def note_lent(self, address: int) -> None:
         """The program may write the allocation at `address` by itself from now on."""
@@ -594,6 +596,10 @@ def _holder(memory: HostMemory, address: int) -> HostMemory:
             if other.contains(address):
                 return other
     return memory
+
+
+def _bounds(block: Block) -> str:
+    return f"[{block.start:#x}, {block.end:#x})"
 
 
 def _start_of(block: Block) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
 import threading
@@ -73,6 +74,32 @@ async def test_a_cancelled_future_gives_up_its_recording_at_once(device):
     released.set()
     await ca.drain()
     assert (await shared.to_host()).tolist() == [3.0] * 4
+
+
+def test_a_loop_that_is_closed_leaves_no_recording_behind(device):
+    """What a finalizer could not do, because it may run inside a lock, the next operation does."""
+    latches = began, released = threading.Event(), threading.Event()
+    x = ca.full(4, 3.0).sync()
+    shared = ca.copy(x).shared()
+
+    async def record():
+        await shared.then(lambda c: Held(latches).then(lambda _: ca.copy(c))).graph()
+
+    async def until_it_is_held():
+        task = asyncio.ensure_future(record())
+        await asyncio.to_thread(began.wait, 10)
+        left.append(task.get_coro())
+        task._log_destroy_pending = False
+
+    left = []
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(until_it_is_held())
+    loop.close()
+    left.pop().close()
+    assert shared.to_host().sync().tolist() == [3.0] * 4
+    released.set()
+    ca.drain().sync()
+    assert shared.to_host().sync().tolist() == [3.0] * 4
 
 
 async def test_what_a_body_runs_first_is_refused_outside_of_it(device):
