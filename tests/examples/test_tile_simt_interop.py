@@ -203,7 +203,12 @@ def test_object_array_is_refused(demo_on_host, tmp_path):
     np.save(path, np.array([[1.0, None]], object), allow_pickle=True)
     code, error = demo_on_host("--input", path)
     assert code == 2
-    assert "not a readable .npy file" in error
+    assert "the elements are Python objects; floats are needed" in error
+
+
+def test_a_threshold_above_everything_is_said_to_be_that(load_example, capsys):
+    assert load_example("tile_simt_interop").main(["--threshold", "2", "--device", "host:0"]) == 0
+    assert "the threshold is above them all" in capsys.readouterr().out
 
 
 def test_folder_and_archive_are_refused(demo_on_host, tmp_path):
@@ -234,7 +239,9 @@ def test_bad_kernels_are_messages_and_exit_code_2(demo_on_host, tmp_path):
         (missing, "threshold_scale_f32", "No such file"),
         (empty, "threshold_scale_f32", "empty.ptx: the PTX is empty"),
         (broken, "threshold_scale_f32", "broken.ptx"),
-        (EXAMPLES / "simt" / "threshold_scale.ptx", "nothing", "it has: threshold_scale_f32"),
+        (EXAMPLES / "simt" / "threshold_scale.ptx", "nothing", "it has: threshold_scale_f32\n--entry names"),
+        (EXAMPLES / "simt" / "saxpy.ptx", "saxpy_f32", "its parameters are (u32 n, f32 threshold"),
+        (EXAMPLES / "simt" / "threshold_scale.cu", "threshold_scale_f32", "make PTX of it: nvcc -ptx"),
         (EXAMPLES / "data" / "digits_scores.npy", "threshold_scale_f32", "PTX"),
     ]:
         code, error = demo_on_host("--ptx", path, "--entry", entry)
@@ -242,7 +249,7 @@ def test_bad_kernels_are_messages_and_exit_code_2(demo_on_host, tmp_path):
         assert message in error
 
 
-@pytest.mark.parametrize("name", ["tpu:0", "cuda:99", "host:99", "host:x"])
+@pytest.mark.parametrize("name", ["tpu:0", "cuda:99", "host:99", "host:x", ""])
 def test_unknown_device_is_a_message_and_exit_code_2(load_example, capsys, name):
     assert load_example("tile_simt_interop").main(["--device", name]) == 2
     assert capsys.readouterr().err.startswith("error: --device: ")

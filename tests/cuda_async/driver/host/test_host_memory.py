@@ -126,6 +126,17 @@ def test_released_memory_is_a_fault(memory):
         memory.release(address)
 
 
+def test_past_the_end_where_a_larger_one_was_freed_names_both(memory):
+    earlier = memory.allocate(1 << 16)
+    memory.release(earlier)
+    address = memory.allocate(1024)
+    assert address == earlier
+    with pytest.raises(
+        MemoryFault, match=rf"freed; .* of the live ones, .*{address:#x}.* ends 0 bytes before it"
+    ):
+        memory.load(np.array([address + 1024], np.uint64), "i4")
+
+
 def test_access_before_activation_is_a_fault(memory):
     address = memory.reserve(64)
     with pytest.raises(MemoryFault):
