@@ -296,7 +296,7 @@ class Execution:
         cancelled: enqueue nothing further; looked at before each step of a chain, so a run on another thread ends with
             the step that it is at.
         detached: since it went on on worker threads: what `drain()` waits for.
-        standing: has an item while a detached one stands at a block: who takes it goes on, or gives it up.
+        standing: has an item while a detached one waits to go on: who takes it does so, or gives it up.
     """
 
     __slots__ = (
@@ -700,6 +700,7 @@ def run_nested(execution: Execution, finished: Finished) -> None:
     """`run_detached`, from within a run. Beyond a certain depth it goes on on a worker thread, whose stack is empty."""
     if _nesting.depth >= MAX_NESTED:
         execution.context = contextvars.copy_context()
+        execution.standing = [None]
         try:
             _go_on_in_worker(execution, finished)()
         except BaseException:

@@ -93,7 +93,14 @@ def guard(monkeypatch, owner, name):
         else:
             vars(self)[name] = value
 
-    monkeypatch.setattr(owner, name, property(read, write), raising=False)
+    def delete(self):
+        look(lock_of(self), f"{owner.__name__}.{name} is deleted")
+        if slot is not None:
+            slot.__delete__(self)
+        else:
+            del vars(self)[name]
+
+    monkeypatch.setattr(owner, name, property(read, write, delete), raising=False)
 
 
 def called_under_its_lock(owner, name, method):
