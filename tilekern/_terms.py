@@ -12,10 +12,9 @@ processes and used where no compiler is imported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 __all__ = [
     "Argument",
@@ -36,13 +35,30 @@ __all__ = [
     "sum_of",
 ]
 
+T = TypeVar("T")
+
+
+class _Once(Generic[T]):
+    """A property that is worked out once. (functools.cached_property takes a lock before Python 3.12.)"""
+
+    def __init__(self, work: Callable[[Any], T]) -> None:
+        self._work = work
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> T:
+        found: T
+        found = instance.__dict__[self._name] = self._work(instance)
+        return found
+
 
 class _Keyed:
     """Compared, hashed and sorted by `key`, which is made once: terms are looked up more often than made."""
 
     key: Any
 
-    @cached_property
+    @_Once
     def _hash(self) -> int:
         return hash(self.key)
 
@@ -60,7 +76,7 @@ class Argument(_Keyed):
     position: int
     name: str
 
-    @cached_property
+    @_Once
     def key(self) -> tuple[Any, ...]:
         return (0, self.position)
 
@@ -78,7 +94,7 @@ class GridSize(_Keyed):
 
     axis: int
 
-    @cached_property
+    @_Once
     def key(self) -> tuple[Any, ...]:
         return (1, self.axis)
 
@@ -93,7 +109,7 @@ class Unknown(_Keyed):
     number: int
     name: str
 
-    @cached_property
+    @_Once
     def key(self) -> tuple[Any, ...]:
         return (2, self.number)
 
@@ -107,7 +123,7 @@ class Product(_Keyed):
 
     factors: tuple[Atom, ...]
 
-    @cached_property
+    @_Once
     def key(self) -> tuple[Any, ...]:
         return (3, tuple([f.key for f in self.factors]))
 
@@ -123,7 +139,7 @@ class Quotient(_Keyed):
     below: Term
     up: bool
 
-    @cached_property
+    @_Once
     def key(self) -> tuple[Any, ...]:
         return (4, self.above.key, self.below.key, self.up)
 
@@ -138,7 +154,7 @@ class Extreme(_Keyed):
     which: Literal["min", "max"]
     terms: tuple[Term, ...]
 
-    @cached_property
+    @_Once
     def key(self) -> tuple[Any, ...]:
         return (5, self.which, tuple([t.key for t in self.terms]))
 
@@ -159,7 +175,7 @@ class Term(_Keyed):
     constant: int
     parts: tuple[tuple[Atom, int], ...] = ()
 
-    @cached_property
+    @_Once
     def key(self) -> tuple[Any, ...]:
         return (self.constant, tuple([(atom.key, count) for atom, count in self.parts]))
 

@@ -4,7 +4,7 @@
 made of has a door of its own, `driver.graph`, which only programs that have graphs import.
 """
 
-from ._arguments import ArgumentBlock, DeclaredUses
+from ._arguments import ArgumentBlock, DeclaredUse, DeclaredUses
 from ._protocol import (
     DeviceLimits,
     DeviceProperties,
@@ -24,6 +24,7 @@ from ._protocol import (
 
 __all__ = [
     "ArgumentBlock",
+    "DeclaredUse",
     "DeclaredUses",
     "DeviceLimits",
     "DeviceProperties",

@@ -16,23 +16,34 @@ if TYPE_CHECKING:
 
     from ._protocol import ParameterInfo
 
-__all__ = ["ArgumentBlock", "DeclaredUses"]
+__all__ = ["ArgumentBlock", "DeclaredUse", "DeclaredUses"]
 
 Range = tuple[int, int]
 
 
+class DeclaredUse(NamedTuple):
+    """A tensor that a launch was given; ranges [start, end) of addresses.
+
+    Attributes:
+        address: what stands for it in the arguments.
+        elements: where they lie. buffer: the whole memory that they are part of.
+    """
+
+    address: int
+    elements: Range
+    buffer: Range
+    is_written: bool
+
+
 class DeclaredUses(NamedTuple):
-    """What a launch was told that its kernel may touch, for a device that checks it; ranges [start, end) of addresses.
+    """What a launch was told that its kernel may touch, for a device that checks it.
 
     Attributes:
         arguments: the packed arguments that this goes with.
-        read, written: tensors. buffers: the whole memory that these are parts of.
     """
 
     arguments: bytes
-    read: tuple[Range, ...]
-    written: tuple[Range, ...]
-    buffers: tuple[Range, ...]
+    uses: tuple[DeclaredUse, ...]
 
 
 class ArgumentBlock:

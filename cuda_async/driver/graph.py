@@ -42,9 +42,15 @@ GraphHandle = NewType("GraphHandle", int)
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class Node:
-    """One step of a graph; runs once everything in `dependencies` is done."""
+    """One step of a graph; runs once everything in `dependencies` is done.
+
+    Attributes:
+        renewed: memory, (address, bytes) each, that was one tensor's before it and is another's from it on. For
+            devices that check.
+    """
 
     dependencies: tuple[Node, ...] = field(default=(), repr=False)
+    renewed: tuple[tuple[int, int], ...] = field(default=(), repr=False)
 
 
 @dataclass(eq=False, kw_only=True, slots=True)

@@ -312,10 +312,12 @@ class GraphMemory:
 
     Attributes:
         chunks: what the graph owns.
+        renewed: what was given out again since the last node, (address, bytes) each.
     """
 
     def __init__(self, stream: Stream) -> None:
         self.chunks: list[Buffer] = []
+        self.renewed: list[tuple[int, int]] = []
         self._stream = stream
         self._freed: deque[tuple[int, int, Buffer]] = deque()  # by finalizers, which may run anywhere
         self._available: list[tuple[int, int, int]] = []  # (size, address, index of the chunk), ascending
@@ -343,6 +345,7 @@ class GraphMemory:
             room, address, chunk = self._available.pop(found)
             if room > size:
                 insort(self._available, (room - size, address + size, chunk))
+            self.renewed.append((address, size_bytes))
         else:
             if self._end - self._next < size:
                 self._add_chunk(device, size)

@@ -23,6 +23,7 @@ from ..errors import AliasError, CaptureError
 from ..memory import Buffer, Mut, Read, Tensor, fill_pattern
 from ..ops import check_operand
 from ..ops._arguments import MUT, OTHER, READ, Step, _argument_step
+from ..ops._declared import redeclare
 from ..ops._foreign import FOREIGN_CALL
 from ..ops._launch import as_dimensions, as_shared_bytes, check_aliases, shared_memory_problem
 
@@ -183,11 +184,9 @@ class GraphNode:
                 written.append((position, offset, number))
             if buffer is not None:
                 (writes if step[0] == MUT else reads).append(buffer)
-        check_aliases(
-            node.name,
-            [a.tensor for a in arguments.values() if isinstance(a, Mut)],
-            [a.tensor for a in arguments.values() if isinstance(a, Read)],
-        )
+        written_tensors = [a.tensor for a in arguments.values() if isinstance(a, Mut)]
+        read_tensors = [a.tensor for a in arguments.values() if isinstance(a, Read)]
+        check_aliases(node.name, written_tensors, read_tensors)
         for position, offset, address in written:
             self._check_yielded(node, position, offset, address)
 
@@ -197,6 +196,7 @@ class GraphNode:
             for offset, data in packed:
                 new.buffer[offset : offset + len(data)] = data
             self._change_uses(old, new, reads, writes)
+            redeclare(old, new, [offset for offset, _ in packed], read_tensors, written_tensors)
             node.arguments = new
 
         self._change(change)

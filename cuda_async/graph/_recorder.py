@@ -169,6 +169,10 @@ class Lane:
 
     def _append(self, node: Node) -> None:
         node.dependencies = tuple(dict.fromkeys((*self.tail, *self.extra)))
+        memory = self.recorder.memory
+        if memory.renewed and self.outer is None:  # once, and not in every turn of a body
+            node.renewed = tuple(memory.renewed)
+            memory.renewed.clear()
         self.tail = [node]
         self.extra = []
         self.body.append(node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..driver import DeclaredUses
+from ..driver import DeclaredUse, DeclaredUses
 from ..memory import extent
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..driver import ArgumentBlock
     from ..memory import Tensor
 
-__all__ = ["byte_range", "declare"]
+__all__ = ["byte_range", "declare", "redeclare"]
 
 
 def byte_range(tensor: Tensor) -> tuple[int, int]:
@@ -25,10 +25,35 @@ def byte_range(tensor: Tensor) -> tuple[int, int]:
 
 def declare(block: ArgumentBlock, reads: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
     """Say with packed arguments which tensors they stand for."""
-    buffers = [tensor._buffer for tensor in (*reads, *writes)]
-    block.declared = DeclaredUses(
-        bytes(block),
-        tuple(byte_range(tensor) for tensor in reads),
-        tuple(byte_range(tensor) for tensor in writes),
-        tuple((buffer.address, buffer.address + buffer.size_bytes) for buffer in buffers),
-    )
+    block.declared = DeclaredUses(bytes(block), _uses(reads, writes))
+
+
+def redeclare(
+    old: ArgumentBlock,
+    new: ArgumentBlock,
+    offsets: Sequence[int],
+    reads: Sequence[Tensor],
+    writes: Sequence[Tensor],
+) -> None:
+    """Say for `new`, which stands for `reads` and `writes` in place of what `old` has at some offsets."""
+    known = old.declared
+    new.declared = None
+    if known is None or known.arguments != bytes(old):
+        return
+    uses = list(known.uses)
+    for offset in offsets:
+        address = int.from_bytes(old.buffer[offset : offset + 8], "little")
+        replaced = next((use for use in uses if use.address == address), None)
+        if replaced is not None:
+            uses.remove(replaced)
+    new.declared = DeclaredUses(bytes(new), (*uses, *_uses(reads, writes)))
+
+
+def _uses(reads: Sequence[Tensor], writes: Sequence[Tensor]) -> tuple[DeclaredUse, ...]:
+    found = []
+    for tensors, is_written in ((reads, False), (writes, True)):
+        for tensor in tensors:
+            buffer = tensor._buffer
+            whole = (buffer.address, buffer.address + buffer.size_bytes)
+            found.append(DeclaredUse(tensor._address, byte_range(tensor), whole, is_written))
+    return tuple(found)

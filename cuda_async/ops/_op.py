@@ -180,7 +180,8 @@ class DeviceOp(Generic[T_co]):
     def start(self, policy: SchedulingPolicy | None = None) -> DeviceFuture[T_co]:
         """Submit now and return a future that may be awaited many times, from any loop.
 
-        Where a step must be prepared first, the rest of the chain, callbacks too, goes on on a worker thread.
+        Where a step must be prepared first, the rest of the chain, callbacks too, goes on on a worker thread, and what
+        is started meanwhile goes first, on the same stream too: what must come in order is one operation, or awaited.
         """
         from ._future import DeviceFuture
 

@@ -14,18 +14,20 @@ _INNER = (
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
 
 
-def _own_nodes(nodes: Iterable[ast.AST], skip: tuple[type[ast.AST], ...]) -> Iterator[ast.AST]:
-    """`nodes` and all below them, without what is inside of nodes of the types in `skip`."""
-    for node in nodes:
+def _own_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """`nodes` and all below them, in order, without what is inside of functions and comprehensions."""
+    waiting = list(nodes)[::-1]
+    while waiting:
+        node = waiting.pop()
         yield node
-        if not isinstance(node, skip):
-            yield from _own_nodes(ast.iter_child_nodes(node), skip)
+        if not isinstance(node, _INNER):
+            waiting += list(ast.iter_child_nodes(node))[::-1]
 
 
 def assigned_names(nodes: Iterable[ast.AST]) -> list[str]:
     """Names the code binds, in order of appearance; those of functions inside do not count."""
     found: dict[str, None] = {}
-    for node in _own_nodes(nodes, _INNER):
+    for node in _own_nodes(nodes):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
             found[node.id] = None
         elif isinstance(node, ast.FunctionDef):
@@ -35,7 +37,7 @@ def assigned_names(nodes: Iterable[ast.AST]) -> list[str]:
 
 def returns(nodes: Iterable[ast.AST]) -> bool:
     """True when the code has a `return` of its own function."""
-    return any(isinstance(node, ast.Return) for node in _own_nodes(nodes, _INNER))
+    return any(isinstance(node, ast.Return) for node in _own_nodes(nodes))
 
 
 def breaks_out(nodes: Iterable[ast.AST]) -> bool:

@@ -24,13 +24,16 @@ def verify_function(function: Function) -> None:
 
 def _verify_block(block: Block, visible: set[Value], enclosing: list[Op]) -> None:
     """`visible` are the values defined before; `enclosing` the operations around, outermost first."""
+    if not block.ops:
+        owner = enclosing[-1].mnemonic if enclosing else "the function"
+        raise VerifyError(f"a block of {owner} is empty; it needs a terminator")
     visible = visible | set(block.arguments)
-    for position, op in enumerate(block.ops):
-        for value in op.operands:
-            if value not in visible:
-                raise op.fail(f"uses {value!r}, which is not defined before it")
-        last = position == len(block.ops) - 1
-        if op.terminator != last:
+    last = block.ops[-1]
+    for op in block.ops:
+        if not visible.issuperset(operands := op.operands):
+            value = next(value for value in operands if value not in visible)
+            raise op.fail(f"uses {value!r}, which is not defined before it")
+        if op.terminator != (op is last):
             raise op.fail("ends its block early" if op.terminator else "ends a block, but is no terminator")
         if op.terminator:
             _verify_terminator(op, enclosing)
@@ -39,14 +42,11 @@ def _verify_block(block: Block, visible: set[Value], enclosing: list[Op]) -> Non
             _verify_block(region, visible, [*enclosing, op])
         for value in op.results:
             kind = value.type
-            if isinstance(kind, TileType) and kind.dtype is float4_e2m1fn and kind.size % 2:
+            if type(kind) is TileType and kind.dtype is float4_e2m1fn and kind.size % 2:
                 raise op.fail(f"tiles of {kind.dtype} have an even number of elements, got {kind}")
             if value in visible:
                 raise op.fail(f"defines {value!r} a second time")
             visible.add(value)
-    if not block.ops:
-        owner = enclosing[-1].mnemonic if enclosing else "the function"
-        raise VerifyError(f"a block of {owner} is empty; it needs a terminator")
 
 
 def _verify_terminator(op: Op, enclosing: list[Op]) -> None:

@@ -190,6 +190,7 @@ class HostDriver(SteppedControls):
         if self.checker is not None:
             for queue in self._streams.values():
                 self.checker.released(queue, is_over=True)
+            self.checker.retired(self.memory.base, self.memory.base + self.memory.size_bytes)
         for table in (self._streams, self._events, self._modules, self._functions, self._graphs):
             table.clear()
 

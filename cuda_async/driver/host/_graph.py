@@ -29,10 +29,10 @@ from ._memory import HostMemory, memory_window
 from ._work import ConvertEntry, CopyEntry, FillEntry, StridedCopyEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ._work import LaunchEntry
-    from .check import Checker, GraphStep
+    from .check import GraphStep
 
 __all__ = ["ConditionalEntry", "GraphEntry", "HostGraph"]
 
@@ -51,6 +51,7 @@ class HostGraph:
         self._nodes = list(nodes)
         self._memory = memory
         self._launch = launch
+        self._renewed: dict[Entry, Sequence[tuple[int, int]]] = {}
         self._entries = self._all(self._nodes)
         self._steps: tuple[GraphStep, ...] = ()
         if memory.checker is not None:
@@ -60,16 +61,20 @@ class HostGraph:
 
     def refresh(self) -> None:
         """Launches from now on do what the nodes say now."""
+        self._renewed = {}
         self._entries = self._all(self._nodes)
 
     def entry(self) -> GraphEntry:
         """One launch."""
-        return GraphEntry(self._entries, self._steps, self._memory.checker)
+        return GraphEntry(self._entries, self._steps, self._memory, self._renewed)
 
     def _all(self, nodes: Sequence[Node]) -> tuple[Entry, ...]:
         entries: list[Entry] = []
         for node in nodes:
-            entries += self._some(node)
+            made = self._some(node)
+            if node.renewed and made and self._memory.checker is not None:
+                self._renewed[made[0]] = node.renewed
+            entries += made
         return tuple(entries)
 
     def _some(self, node: Node) -> tuple[Entry, ...]:
@@ -109,17 +114,28 @@ class HostGraph:
 
 
 class GraphEntry(Entry):
-    """One launch of a graph. `steps` says for a checker what comes before each entry."""
+    """One launch of a graph.
 
-    __slots__ = ("_checker", "_steps", "entries", "kernel")
+    Args:
+        steps: for a checker, what comes before each entry. renewed: likewise, memory that is another tensor's from an
+            entry on.
+    """
+
+    __slots__ = ("_checker", "_memory", "_renewed", "_steps", "entries", "kernel")
 
     def __init__(
-        self, entries: tuple[Entry, ...], steps: tuple[GraphStep, ...] = (), checker: Checker | None = None
+        self,
+        entries: tuple[Entry, ...],
+        steps: tuple[GraphStep, ...],
+        memory: HostMemory,
+        renewed: Mapping[Entry, Sequence[tuple[int, int]]],
     ) -> None:
         self.entries = entries
         self.kernel = ""
         self._steps = steps
-        self._checker = checker
+        self._memory = memory
+        self._checker = memory.checker
+        self._renewed = renewed
 
     def start(self) -> Iterator[None]:
         return self._run(self.entries)
@@ -127,6 +143,7 @@ class GraphEntry(Entry):
     def _run(self, entries: tuple[Entry, ...]) -> Iterator[None]:
         for number, entry in enumerate(entries):
             step = self._steps[number] if self._steps and entries is self.entries else None
+            self._renew(entry)
             self._go_on_with(entry, step)
             if isinstance(entry, ConditionalEntry):
                 while (body := entry.next_body()) is not None:
@@ -141,6 +158,14 @@ class GraphEntry(Entry):
                 yield from steps
             else:
                 yield
+
+    def _renew(self, entry: Entry) -> None:
+        if self._checker is None:
+            return
+        for address, size_bytes in self._renewed.get(entry, ()):
+            block = self._memory.block_of(address)
+            if block is not None:
+                self._checker.renewed(block, address, size_bytes)
 
     def _go_on_with(self, entry: Entry, step: GraphStep | None) -> None:
         """Whose fault it is, if one happens, and whose accesses these are."""

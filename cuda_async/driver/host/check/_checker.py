@@ -54,6 +54,7 @@ _MOST_REPORTS = 1000
 class _Current(threading.local):
     entry: Entry | None = None
     queue: Queue | None = None
+    thread: int = 0  # of the kernel, that frees memory
 
 
 class Checker:
@@ -222,12 +223,22 @@ class Checker:
                 cells = shadow.everything() if shadow.size_bytes <= _MOST_FREED_BYTES else None
                 if cells is not None:
                     place = "the memory is freed"
-                    self._compare_all(work, shadow, cells, cells.get(shadow.write), 0, place, "free")
-                    self._compare_all(work, shadow, cells, cells.get(shadow.read), 0, place, "free")
+                    who, self._current.thread = self._current.thread, 0
+                    self._compare_all(work, shadow, cells, cells.get(shadow.write), who, place, "free")
+                    self._compare_all(work, shadow, cells, cells.get(shadow.read), who, place, "free")
                 block.shadow = None
             self._freed.append((block.start, block.end, work))
             if len(self._freed) > _MOST_FREED:
                 del self._freed[: _MOST_FREED // 2]
+
+    def note_thread(self, number: int) -> None:
+        """Which thread of the kernel frees memory next."""
+        self._current.thread = number
+
+    def retired(self, start: int, end: int) -> None:
+        """A device is closed that had these addresses: another may get them."""
+        with self._lock:
+            self._freed = [freed for freed in self._freed if not start <= freed[0] < end]
 
     def faulted(self, address: int, size_bytes: int, access: str, reason: str) -> str:
         """An access is refused; gives the reason with what is known of freed memory there."""
@@ -260,6 +271,14 @@ class Checker:
                 raises=False,  # the fault itself is raised
             )
             return reason
+
+    def renewed(self, block: Block, address: int, size_bytes: int) -> None:
+        """Part of an allocation is another tensor's from here on, which comes behind all earlier uses."""
+        with self._lock:
+            shadow = shadow_of(block)
+            cells = shadow.range(address, size_bytes)
+            cells.put(shadow.write, 0)
+            cells.put(shadow.read, 0)
 
     # ---------------------------------------------------------------------------- what work touches
 
@@ -599,7 +618,8 @@ class Checker:
                     index = np.flatnonzero(twice.reshape(-1))
                     places = cells.numbers.reshape(-1)[index]
                     several = order.together(stays.reshape(-1)[index], now.reshape(-1)[index])
-                    shadow.read_who[places] = _coarsest(several, places)
+                    in_order = order.coarsest_last(several)
+                    shadow.read_who[places[in_order]] = several[in_order]
         else:
             cells.put(shadow.read_who, 0)
         if len(there) == 1:
@@ -671,7 +691,8 @@ class Checker:
                 one, other = int(flat[index[0]]), int(kept[0])
                 self._report_race(work, shadow, int(places[0]), earlier, other, access, place, one)
         several = order.together(kept, flat[index])
-        shadow.write_who[places] = _coarsest(several, places)
+        in_order = order.coarsest_last(several)
+        shadow.write_who[places[in_order]] = several[in_order]
 
     # ---------------------------------------------------------------------------- findings
 
@@ -710,7 +731,7 @@ class Checker:
         declared = work.declared
         assert declared is not None
         start, end = shadow.start, shadow.start + shadow.size_bytes
-        if not any(start < b and a < end for a, b in declared.buffers):
+        if not any(start < use.buffer[1] and use.buffer[0] < end for use in declared.uses):
             cell = cells.place(0)
             self._report(
                 work,
@@ -729,7 +750,11 @@ class Checker:
             return
         if access == "read":
             return
-        writable = [(a, b) for a, b in declared.written if a < end and start < b]
+        writable = [
+            u.elements
+            for u in declared.uses
+            if u.is_written and u.elements[0] < end and start < u.elements[1]
+        ]
         if any(a <= start and end <= b for a, b in writable):
             return
         every = np.arange(cells.get(shadow.write).size)
@@ -738,8 +763,9 @@ class Checker:
         )
         addresses = start + numbers * shadow.unit
         bad = np.zeros(addresses.shape, np.bool_)
-        for a, b in declared.read:
-            bad |= (addresses >= a) & (addresses < b)
+        for use in declared.uses:
+            if not use.is_written:
+                bad |= (addresses >= use.elements[0]) & (addresses < use.elements[1])
         for a, b in writable:
             bad &= ~((addresses >= a) & (addresses < b))
         if not bad.any():
@@ -850,14 +876,6 @@ def _at(who: Any, index: int) -> int:
 def _numbers(shadow: Shadow, cells: Cells) -> NDArray[np.int64]:
     """The numbers of many cells."""
     return cells.get(np.arange(shadow.write.size)).reshape(-1)
-
-
-def _coarsest(several: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Per place what stands for all: several blocks where anyone says so."""
-    wide = np.unique(places[several == -1])
-    found = several.copy()
-    found[np.isin(places, wide)] = -1
-    return found
 
 
 def shadow_of(block: Block) -> Shadow:

@@ -8,7 +8,8 @@ fence) and reads. Which release an acquire has seen is not followed up: a releas
 before the second are taken to order the two. The same goes for threads of one block. That errs on the side of silence.
 
 Who made an access is one number: a thread's, from 0 over the whole grid, with blocks padded to whole warps;
-`SEVERAL_BLOCKS`; or `-2 - block` for several threads of one block. A block of a tile kernel is one thread.
+`SEVERAL_BLOCKS`; `-2 - block` for several threads of one block; behind those of all blocks, `-2 - blocks - warp` for
+several threads of one warp. A block of a tile kernel is one thread.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class LaunchOrder:
         self.block = block
         self.lanes = lanes
         self.blocks = grid[0] * grid[1] * grid[2]
+        self._warps = max(1, lanes // 32)  # of a block
         self._per_cluster = blocks_per_cluster
         self._block_times: NDArray[np.int64] | None = None
         self._warp_times: NDArray[np.int64] | None = None
@@ -63,7 +65,7 @@ class LaunchOrder:
     def warp_barrier(self, warps: Who, time: int) -> None:
         """The threads of `warps` have met."""
         if self._warp_times is None:
-            self._warp_times = np.zeros(self.blocks * max(1, self.lanes // 32), np.int64)
+            self._warp_times = np.zeros(self.blocks * self._warps, np.int64)
         self._warp_times[warps] = time
 
     def cluster_barrier(self, clusters: Who, time: int) -> None:
@@ -102,8 +104,9 @@ class LaunchOrder:
         if self._block_times is not None:
             bad &= ~(same & (self._block_times[here] > number))
         if self._warp_times is not None:
-            warp = np.maximum(who, 0) // 32
-            bad &= ~((earlier >= 0) & (earlier // 32 == who // 32) & (self._warp_times[warp] > number))
+            warp = self._warp_of(who)
+            met = self._warp_times[np.maximum(warp, 0)] > number
+            bad &= ~((warp >= 0) & (self._warp_of(earlier) == warp) & met)
         if self._cluster_times is not None:
             cluster = here // self._per_cluster
             near = (block >= 0) & ((other < 0) | (other // self._per_cluster == cluster))
@@ -115,27 +118,49 @@ class LaunchOrder:
 
     def _block_of(self, who: Who) -> NDArray[np.int64]:
         """The block of a thread, or of several; -1 for several blocks."""
-        found: NDArray[np.int64] = np.where(np.asarray(who) >= 0, who // self.lanes, -2 - who)
+        of_several = -2 - np.asarray(who, np.int64)
+        of_warp = (of_several - self.blocks) // self._warps
+        of_several = np.where(of_several < self.blocks, of_several, of_warp)
+        found: NDArray[np.int64] = np.where(np.asarray(who) >= 0, who // self.lanes, of_several)
+        return found
+
+    def _warp_of(self, who: Who) -> NDArray[np.int64]:
+        """The warp of a thread, or of several; -1 for several warps."""
+        of_several = -2 - self.blocks - np.asarray(who, np.int64)
+        found: NDArray[np.int64] = np.where(np.asarray(who) >= 0, who // 32, np.maximum(of_several, -1))
         return found
 
     def together(self, earlier: NDArray[np.int32], who: Who) -> NDArray[np.int32]:
         """Who made an access that both made."""
         if self.lanes == 1:
             return np.where(earlier == who, earlier, np.int32(SEVERAL_BLOCKS))
-        block, other = self._block_of(who), self._block_of(earlier)
-        several = np.where((other == block) & (block >= 0), -2 - block, SEVERAL_BLOCKS)
+        block, warp = self._block_of(who), self._warp_of(who)
+        several = np.where((self._block_of(earlier) == block) & (block >= 0), -2 - block, SEVERAL_BLOCKS)
+        is_warp = (warp >= 0) & (self._warp_of(earlier) == warp)
+        several = np.where(is_warp, -2 - self.blocks - warp, several)
         alone = (earlier == who) & (earlier >= 0)
         found: NDArray[np.int32] = np.where(alone, earlier, several).astype(np.int32)
         return found
 
-    def all_of(self, lanes: NDArray[Any]) -> int:
-        """Who made an access that all these threads made."""
-        first = int(lanes[0])
-        if lanes.size == 1:
-            return first
+    def parties(self, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Who made an access that all these threads made: one for each block, or for all while nothing orders them."""
         blocks = lanes // self.lanes
-        block = int(blocks[0])
-        return -2 - block if not np.count_nonzero(blocks != block) else SEVERAL_BLOCKS
+        if self.has_no_order and (blocks != blocks[0]).any():
+            return np.array([SEVERAL_BLOCKS], np.int32)
+        found, first = np.unique(blocks, return_index=True)
+        # Threads are in order, so those of a block lie side by side.
+        last = np.append(first[1:], lanes.size) - 1
+        several = np.where(
+            lanes[first] // 32 == lanes[last] // 32, -2 - self.blocks - lanes[first] // 32, -2 - found
+        )
+        return np.where(first == last, lanes[first], several).astype(np.int32)
+
+    def coarsest_last(self, several: NDArray[np.int32]) -> NDArray[np.int64]:
+        """An order in which warps come before blocks, and several blocks last."""
+        return np.argsort(
+            np.where(several == SEVERAL_BLOCKS, 1, np.where(several >= -1 - self.blocks, 0, -1)),
+            kind="stable",
+        )
 
     # ---------------------------------------------------------------------------- in words
 
@@ -143,7 +168,7 @@ class LaunchOrder:
         """The indices of a block and of a thread in it; None where there are several."""
         if who == SEVERAL_BLOCKS:
             return None, None
-        block = who // self.lanes if who >= 0 else -2 - who
+        block = int(self._block_of(who))
         thread = _axes(who % self.lanes, self.block) if who >= 0 and self.lanes > 1 else None
         return _axes(block, self.grid), thread
 

@@ -167,7 +167,12 @@ class PtxWatch:
                 offsets = np.repeat(offsets, who.size)
                 stored = Stored(lambda: np.repeat(load(), who.size), values, who.size)
             else:
-                threads = self.order.all_of(who)
+                parties = self.order.parties(who)
+                offsets = np.repeat(offsets, parties.size)
+                threads = parties if parties.size > 1 else int(parties[0])
+                if values is not None:
+                    count = parties.size
+                    stored = Stored(lambda: np.repeat(load(), count), values[:1], count)
         if values is not None and stored is None:
             stored = Stored(load, values[:1] if offsets.size == 1 else values, offsets.size)
         self.checker.touch_elements(
@@ -203,6 +208,10 @@ class PtxWatch:
         shadow_of(block).given = True
 
     # ---------------------------------------------------------------------------- barriers and fences
+
+    def frees(self, group: Group, lane: int) -> None:
+        """A thread is about to free memory."""
+        self.checker.note_thread(int(self._threads(group, np.array([lane]))[0]))
 
     def fence(self, group: Group) -> None:
         """Threads execute a fence."""

@@ -159,6 +159,8 @@ def _free(group: Group, arguments: list[Array]) -> None:
     addresses = group.full(arguments[0])
     for lane in _lanes(group):
         address = int(addresses[lane])
+        if address and group.wave.watch is not None:
+            group.wave.watch.frees(group, lane)
         if address and not heap.release(address):
             group.wave.fail(
                 group, f"free of {address:#x}, which this module's malloc did not return or was freed before"

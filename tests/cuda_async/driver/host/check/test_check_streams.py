@@ -234,6 +234,21 @@ def test_freed_memory_says_who_freed_it(driver):
     assert report.kind == "freed"
 
 
+def test_what_a_closed_device_freed_is_not_taken_for_the_next_ones():
+    """The next one may get the same addresses."""
+    for _ in range(2):
+        driver = HostDriver(stepped=True, memory_bytes=1 << 20, check="collect")
+        stream = driver.stream_create()
+        address = driver.memory_alloc_async(SIZE, stream)
+        checker = process_checker()
+        driver.memory_free_async(address, stream)
+        driver.advance_all()
+        base, end = driver.memory.base, driver.memory.base + driver.memory.size_bytes
+        assert [freed for freed in checker._freed if base <= freed[0] < end]
+        driver.close()
+        assert not [freed for freed in checker._freed if base <= freed[0] < end]
+
+
 def test_work_with_findings_fails_where_it_is_awaited():
     driver = HostDriver(stepped=True, memory_bytes=1 << 20, check="raise")
     stream = driver.stream_create()

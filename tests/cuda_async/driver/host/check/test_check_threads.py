@@ -265,6 +265,76 @@ def test_reach_into_the_neighbouring_allocation(device, copy):
     copy.launch(1, 64, ca.mut(y), ca.read(x), first, uses=[ca.mut(other)]).sync()
 
 
+def test_arguments_that_a_node_is_given_later(device, copy):
+    """What it was given before counts no more, and what it is given now does."""
+    x, y, z = ca.zip(ca.ones(64, "i4"), ca.zeros(64, "i4"), ca.zeros(64, "i4")).sync()
+    graph = copy.launch(1, 64, ca.mut(y), ca.read(x), 0).graph().sync()
+    graph.nodes[0].set_arguments({0: ca.read(z)})
+    with pytest.raises(CheckError, match="passed as read"):
+        graph.launch().sync()
+    graph.nodes[0].set_arguments({0: ca.mut(z)})
+    graph.launch().sync()
+    neighbour = ca.ones(128, "i4").sync()
+    assert neighbour._address > z._address
+    graph.nodes[0].set_arguments({2: 64})  # beyond both
+    with pytest.raises(CheckError, match="does not name"):
+        graph.launch().sync()
+    wide = ca.ones(128, "i4").sync(), ca.zeros(128, "i4").sync()
+    graph.nodes[0].set_arguments({0: ca.mut(wide[1]), 1: ca.read(wide[0])})
+    graph.launch().sync()
+
+
+def test_memory_of_a_graph_that_is_another_tensors_before(device):
+    """Nobody has written it for the second one, though the first one did."""
+
+    def unwritten(before):
+        return before.then(lambda _: ca.empty(64)).then(ca.copy).graph().sync()
+
+    for before in (ca.value(None), ca.full(64, 1.0).then(ca.copy).map(lambda _: None)):
+        with pytest.raises(CheckError, match="nothing has written"):
+            unwritten(before).launch().sync()
+    written = (
+        ca.full(64, 1.0)
+        .then(ca.copy)
+        .then(lambda _: ca.empty(64))
+        .then(lambda x: ca.fill(x, 2.0))
+        .then(ca.copy)
+    )
+    graph = written.graph().sync()
+    for _ in range(3):
+        assert (graph.launch().to_host().sync() == 2.0).all()
+
+
+def test_memory_that_is_written_in_a_body_only(device):
+    """The body runs again and again, and what it wrote stays written."""
+    left = ca.full(1, 3, "i4").sync()
+    count = ca.Module.from_ptx(
+        HEAD
+        + """
+.visible .entry count(.param .u64 left, .param .u64 sum)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %d<3>;
+    ld.param.u64 %d1, [left];
+    ld.param.u64 %d2, [sum];
+    ld.global.u32 %r1, [%d1];
+    add.s32 %r1, %r1, -1;
+    st.global.u32 [%d1], %r1;
+    st.global.u32 [%d2], %r1;
+    ret;
+}
+"""
+    ).function("count")
+
+    def loop(x):
+        return ca.while_loop(left, lambda: count.launch(1, 1, ca.mut(left), ca.mut(x))).then(
+            lambda _: ca.copy(x)
+        )
+
+    graph = ca.full(64, 1.0).then(ca.copy).then(lambda _: ca.empty(1, "i4")).then(loop).graph().sync()
+    assert graph.launch().to_host().sync().tolist() == [0]
+
+
 def test_leaks_of_a_device(device):
     kept = ca.ones(64, "i4").sync()
     ca.ones(64, "i4").sync()
