@@ -344,6 +344,8 @@ def test_memory_that_is_mapped_ahead_comes_back(host, monkeypatch):
 @pytest.mark.parametrize("use", [ca.copy, ca.to_host])
 async def test_a_step_that_is_refused_keeps_nothing(host, kind, use):
     """Also where the memory is kept by each use: the stream, which lives on, has let go of it."""
+    gc.collect()
+    await ca.drain()
     before = host.memory_stats().used_bytes
     stream = host.create_stream()
     if kind == "of a graph":
