@@ -559,10 +559,16 @@ class _Fork:
     def _join(self, closed: Sequence[Submission]) -> None:
         """What the chain enqueues next waits for the last submission of each branch."""
         home = self.home
-        last = {submission.stream: submission.number for submission in closed}
+        last: dict[Stream, int] = {}
+        for submission in closed:  # shared operations bring earlier ones
+            last[submission.stream] = max(submission.number, last.get(submission.stream, 0))
         with home.device._lock:
             for stream in self.used:
-                home.stream._wait_for(stream, last.get(stream, 0))
+                number = last.get(stream, 0)
+                home.stream._wait_for(stream, number)
+                if stream is not home.stream and stream._done < number:
+                    # Where it had waited already, nothing is new, but who joins this stream needs an event behind that.
+                    home.stream._dirty = True
 
 
 class Scheduled(DeviceOp[T]):

@@ -534,11 +534,7 @@ class Execution:
             if all(source.stream is stream for source in pending):
                 return last
             # They end in any order. The stream waits for all of them already, so an event on it is behind them.
-            with self.ctx.device._lock:
-                if not stream._closed:
-                    self.enqueued = stream._next
-                    stream._dirty = True
-            last = self._close() if self.enqueued else last
+            last = self._close(anew=True) or last
         return last
 
     def note_enqueueing(self) -> None:
@@ -552,10 +548,13 @@ class Execution:
         if last is not None:
             self.sources.append(last)
 
-    def _close(self) -> Submission | None:
+    def _close(self, *, anew: bool = False) -> Submission | None:
         """Close what is open; the last submission that it is in, or None where the device has passed all of it well.
 
         It is in several where others closed some: another thread at work on the stream, or one that waits for it.
+
+        Args:
+            anew: nothing is open, and an event shall be recorded all the same.
         """
         first = self.enqueued
         stream = self.ctx.stream
@@ -567,6 +566,12 @@ class Execution:
             with device._lock:  # the context is bound: this follows a run on the same thread
                 if stream._closed:
                     device._check_usable()  # it waits for nothing when it is closed; a stream does
+                    if anew:
+                        return None
+                elif anew:
+                    first = stream._next
+                    stream._dirty = True
+                    last = stream._record()
                 elif stream._dirty or stream._handed_out:
                     last = stream._record()
                 if last is None or last.number != first:
@@ -589,6 +594,11 @@ class Execution:
         if self.enqueued and self.ctx.device.is_healthy:
             with contextlib.suppress(Exception):  # the error that led here is the one to report
                 self.close_part()
+        if any(
+            source.error is not None for source in self.sources
+        ):  # that of the device: see raise_first_error
+            for source in self.sources:
+                source.reported = True
         for frame in self.frames:
             given_up = getattr(frame, "given_up", None)
             if given_up is not None:

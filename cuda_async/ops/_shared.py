@@ -202,12 +202,16 @@ class Gate:
 
     def deliver(self, execution: Execution) -> Any:
         """The value, ordered behind the source on the consumer's stream; or the source's exception."""
-        if self.error is not None:
-            raise self.error.with_traceback(self.traceback)
         submission = self.submission
+        if self.error is not None:
+            execution.sources += self.sources
+            raise self.error.with_traceback(self.traceback)
         if submission is not None:
             if submission.poll():
-                raise_first_error([*self.sources, submission])
+                ended = [*self.sources, submission]
+                if any(one.error is not None for one in ended):
+                    execution.sources += ended
+                raise_first_error(ended)
             else:
                 self._order(execution, submission)
         return self.value

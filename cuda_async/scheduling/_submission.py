@@ -14,8 +14,10 @@ Invariants, all under the device's lock:
 from __future__ import annotations
 
 import copy
+import functools
 import sys
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CudaAsyncError, DeviceLostError
@@ -80,6 +82,12 @@ def _without_frames(error: BaseException) -> BaseException:
         return copy.copy(error)
     except Exception:  # a class whose arguments are not what it was made with
         return CudaAsyncError(f"{type(error).__name__}: {error}")
+
+
+def _poll(reference: weakref.ref[Submission]) -> None:
+    submission = reference()
+    if submission is not None:
+        submission.poll()
 
 
 def look_at(submissions: Sequence[Submission]) -> None:
@@ -235,7 +243,9 @@ class Submission:
                 if not device.driver.notifies:
                     self.stream._wake_waiter()
                     return True
-                passed = first and not device.driver.event_notify(self.event, self.poll)
+                # Weak: told late, it must not keep what failed. While somebody waits, the stream has it.
+                tell = functools.partial(_poll, weakref.ref(self))
+                passed = first and not device.driver.event_notify(self.event, tell)
             except BaseException:
                 self.callbacks.remove(callback)
                 if first:  # nobody would tell the next who waits

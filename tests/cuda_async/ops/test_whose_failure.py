@@ -438,3 +438,33 @@ def test_what_others_fail_with_before_the_first_step_is_theirs(host, on_it):
     branch = ca.parallel(ca.value(1).map(elsewhere))  # behind an empty stream: it waits for nothing
     with ca.use_policy(on_it):
         assert branch.map(lambda _: "fine").sync_on(host.create_stream()) == "fine"
+
+
+@pytest.mark.parametrize("kind", ["the submission's", "the run's"])
+def test_what_ends_by_a_failure_is_not_told_of_it_again(host, kind):
+    """It waits for the same work on another stream too, which fails with it, and later."""
+    home, elsewhere = (ca.SingleStream(host.create_stream()) for _ in range(2))
+    goes_on = threading.Event()
+    x = ca.zeros(4).sync()
+
+    def fail_late(_):
+        assert goes_on.wait(10)
+        raise ValueError("as planned")
+
+    def ends(_):
+        goes_on.set()
+        while not failed.done:
+            pass
+
+    source = ca.foreign(fail_late, writes=[x])
+    if kind == "the run's":  # which looks at host data, so that it has the failure itself
+        source = source.then(lambda _: x.to_host()).map(lambda array: array.sum())
+    shared = source.shared()
+    failed = shared.start(elsewhere)
+    waits = ca.copy(x).schedule(home)  # behind what fails
+    op = ca.parallel(waits, ca.value(None).inspect(ends), shared)
+    with pytest.raises(KernelError, match="as planned"):
+        op.schedule(home).sync()
+    host.synchronize()
+    with pytest.raises(KernelError, match="as planned"):
+        failed.sync()

@@ -176,6 +176,20 @@ def test_stream_waits_for_its_work(stepped, wait):
     assert future.done
 
 
+def test_a_stream_that_only_waits_is_not_done_before(stepped):
+    """Its wait is work like any other, though nothing else was ever enqueued there."""
+    first, second = stepped.create_stream(), stepped.create_stream()
+    ca.zeros(4).start(ca.SingleStream(first))
+    second.wait(first.record())
+    assert not second.is_done
+    thread = threading.Thread(target=second.synchronize)
+    thread.start()
+    assert advance_when_blocked(stepped, thread, pending(first, second))
+    thread.join(10)
+    assert not thread.is_alive()
+    assert second.is_done
+
+
 def test_lent_memory_is_kept_by_what_uses_it(stepped):
     """Other libraries know it: the buffer itself is held until the device is past each use."""
     made = ca.zeros(4).start()
