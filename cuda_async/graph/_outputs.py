@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
+import inspect
 from collections import deque
 from collections.abc import Mapping
-from types import MemberDescriptorType
+from types import FunctionType, MemberDescriptorType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CaptureError
@@ -86,6 +88,10 @@ def _items(value: Any) -> Iterable[Any]:
     if isinstance(value, (type, Tensor)) or kind.__module__.startswith(OF_THE_PACKAGE):
         return ()
     found = [*getattr(value, "__dict__", {}).values()]
+    if isinstance(value, FunctionType):
+        found += inspect.getclosurevars(value).nonlocals.values()
+    elif isinstance(value, (BaseException, functools.partial, MethodType)):
+        found += (getattr(value, name, None) for name in ("args", "keywords", "func", "__self__"))
     for base in kind.__mro__:
         if "__slots__" in base.__dict__:
             slots = (slot for slot in base.__dict__.values() if isinstance(slot, MemberDescriptorType))
@@ -152,15 +158,25 @@ class OutputTemplate:
         if isinstance(value, MappedPartition):
             return self._of_part(value, "partition")
         if isinstance(value, (tuple, list)):
+            self._check_attributes(value)
             return self._of_sequence(value)
         if isinstance(value, dict):
+            self._check_attributes(value)
             return self._of_dict(value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            self._check_attributes(value, {field.name for field in dataclasses.fields(value)})
             return self._of_fields(value)
         if isinstance(value, (Mut, Read)):
             return self._of_operand(value)
         self._check_hidden(value, type(value), 0, set())
         return None
+
+    def _check_attributes(self, value: Any, known: Container[str] = ()) -> None:
+        """Refuse a tensor that the graph writes beside what is made anew."""
+        fields = getattr(value, "__dict__", None)
+        if fields:
+            more = tuple(item for name, item in fields.items() if name not in known)
+            self._check_hidden(more, type(value), 0, set())
 
     def _check_hidden(self, value: Any, outer: type, depth: int, seen: set[int]) -> None:
         """Refuse a tensor that the graph writes in an object that cannot be made anew."""
@@ -229,9 +245,7 @@ class OutputTemplate:
         return build
 
     def _of_dict(self, value: dict[Any, Any]) -> Callable[[_Launch], Any] | None:
-        for key in value:
-            if isinstance(key, Tensor):
-                self._check_hidden((key,), type(value), 0, set())
+        self._check_hidden(tuple(value), type(value), 0, set())
         parts = {key: self._of(part) for key, part in value.items()}
         if not any(parts.values()):
             return None

@@ -19,6 +19,7 @@ from ._dlpack import (
 )
 from ._dtypes import (
     DTYPES,
+    EXPONENTS,
     DType,
     as_dtype,
     bfloat16,
@@ -52,6 +53,7 @@ __all__ = [
     "CUDA_MANAGED",
     "CUDA_PINNED",
     "DTYPES",
+    "EXPONENTS",
     "Buffer",
     "DType",
     "ForeignArray",

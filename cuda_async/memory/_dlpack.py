@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _dtypes
-from ._layout import check_reach, contiguous_strides
+from ._layout import MAX_AXES, check_reach, contiguous_strides
 
 if TYPE_CHECKING:
     from ._buffer import Buffer
@@ -50,8 +50,6 @@ NEWEST = (1, 1)
 """The version asked of producers: 1.1 has the 8-bit floats."""
 
 _FLAG_READ_ONLY = 1
-_MAX_RANK = 64
-"""As NumPy's."""
 
 # type code of DLPack and the NumPy type of the same size that stands in for it
 _TYPES: dict[str, tuple[int, str]] = {
@@ -315,7 +313,7 @@ def import_capsule(capsule: object, device: tuple[int, int]) -> ForeignArray:
             f"DLPack element type with code {inner.code} ({name}), {inner.bits} bits, {inner.lanes} lanes "
             f"is not supported; these are, with 1 lane: {', '.join(_dtypes.DTYPES)}"
         )
-    if not 0 <= inner.ndim <= _MAX_RANK or (inner.ndim and not inner.shape):
+    if not 0 <= inner.ndim <= MAX_AXES or (inner.ndim and not inner.shape):
         raise BufferError(f"the array has {inner.ndim} axes{'' if inner.shape else ' and no shape'}")
     shape = tuple(inner.shape[i] for i in range(inner.ndim))
     if inner.strides and 0 not in shape:

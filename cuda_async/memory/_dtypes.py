@@ -13,6 +13,7 @@ import numpy as np
 
 __all__ = [
     "DTYPES",
+    "EXPONENTS",
     "DType",
     "as_dtype",
     "bfloat16",
@@ -112,11 +113,15 @@ def as_dtype(dtype: object) -> DType:
     return found
 
 
+EXPONENTS = "float8_e8m0fnu"
+"""The type of powers of two alone, for storage: it has no 0, and conversions do not know it."""
+
+
 def fill_pattern(value: object, dtype: DType) -> bytes:
     """The bytes of one element holding `value`.
 
     Raises:
-        OverflowError: a number that an integer `dtype` cannot hold, naming both.
+        OverflowError: a number that an integer `dtype` cannot hold, or one that is no power of two; naming both.
         TypeError: not a number.
     """
     if type(value) is int:  # zeros and ones, mostly (floats are not cached: 0.0 and -0.0 are equal)
@@ -153,7 +158,10 @@ def _pattern(value: object, dtype: DType) -> bytes:
                 f"{_shown(number)} does not fit {dtype.name}: no float is so large; give float('inf') for infinity"
             ) from None
     with np.errstate(over="ignore"):
-        return np.asarray(value).astype(dtype).tobytes()
+        made = np.asarray(value).astype(dtype)
+    if dtype.name == EXPONENTS and np.isnan(made.astype(np.float32)) and value == value:
+        raise OverflowError(f"{value} does not fit {dtype.name}, which has powers of two only")
+    return made.tobytes()
 
 
 def _shown(value: int) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "MAX_AXES",
     "as_shape",
     "check_reach",
     "contiguous_strides",
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]
+MAX_AXES = 64
+"""As NumPy's."""
 _MAX_ELEMENTS = 2**62
 _MAX_ADDRESS = 2**63
 
@@ -35,7 +38,7 @@ def as_shape(shape: object) -> Shape:
     """`shape` as a tuple of ints >= 0: an int, or a sequence of ints (NumPy ints too).
 
     Raises:
-        TypeError: a dimension is no integer. ValueError: negative, or more than 2**62 elements.
+        TypeError: a dimension is no integer. ValueError: negative, more than 2**62 elements, or than 64 axes.
     """
     if type(shape) is tuple:  # of plain ints, as most are
         count = 1
@@ -44,7 +47,7 @@ def as_shape(shape: object) -> Shape:
                 break
             count *= n
         else:
-            if count <= _MAX_ELEMENTS:
+            if count <= _MAX_ELEMENTS and len(shape) <= MAX_AXES:
                 return shape
     dims: Sequence[object]
     if isinstance(shape, int):
@@ -68,6 +71,8 @@ def as_shape(shape: object) -> Shape:
         if size < 0:
             raise ValueError(f"shape axis {axis} is {size}; dimensions cannot be negative")
         result.append(size)
+    if len(result) > MAX_AXES:
+        raise ValueError(f"a shape has at most {MAX_AXES} axes, as NumPy's, got {len(result)}")
     if math.prod(result) > _MAX_ELEMENTS:
         raise ValueError(f"shape {tuple(result)} has more than 2**62 elements")
     return tuple(result)

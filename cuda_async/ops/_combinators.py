@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -12,7 +13,7 @@ from ._execution import common, next_stream
 from ._op import DeviceOp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from ..scheduling import SchedulingPolicy, Stream, Submission
     from ._context import ExecutionContext
@@ -123,7 +124,15 @@ class Value(DeviceOp[T]):
 
 
 def value(x: T) -> DeviceOp[T]:
-    """An operation that yields `x` and does nothing."""
+    """An operation that yields `x` and does nothing.
+
+    Raises:
+        TypeError: `x` is an operation itself.
+    """
+    if isinstance(x, DeviceOp):
+        raise TypeError(
+            f"value() takes what is there already, got the operation {type(x).__name__}; use it as it is"
+        )
     return Value(x)
 
 
@@ -319,6 +328,10 @@ class _InOrderFrame:
 
 def _taken(ops: Iterable[DeviceOp[Any]]) -> list[DeviceOp[Any]]:
     """Consume all, or none."""
+    if not isinstance(ops, Iterable):
+        raise TypeError(
+            f"expected operations, in a list for instance, got {type(ops).__name__}; zip(a, b) takes them singly"
+        )
     checked = [_checked(op) for op in ops]
     for position, op in enumerate(checked):
         try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..memory import (
+    EXPONENTS,
     DType,
     MappedPartition,
     Partition,
@@ -323,8 +324,17 @@ def to_host_of(op: DeviceOp[Tensor]) -> DeviceOp[NDArray[Any]]:
 
 
 def astype(tensor: Tensor, dtype: object) -> DeviceOp[Tensor]:
-    """A new, contiguous tensor with the elements converted: to nearest even, floats to integers truncated."""
-    return AsType(_tensor(tensor, "astype()"), as_dtype(dtype))
+    """A new, contiguous tensor with the elements converted: to nearest even, floats to integers truncated.
+
+    Raises:
+        TypeError: from or to float8_e8m0fnu, which is for storage.
+    """
+    source, kind = _tensor(tensor, "astype()"), as_dtype(dtype)
+    if source.dtype != kind and EXPONENTS in (source.dtype.name, kind.name):
+        raise TypeError(
+            f"astype() from {source.dtype.name} to {kind.name}: {EXPONENTS} is for storage; convert on the host"
+        )
+    return AsType(source, kind)
 
 
 def astype_of(op: DeviceOp[Tensor], dtype: object) -> DeviceOp[Tensor]:

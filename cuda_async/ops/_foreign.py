@@ -64,7 +64,7 @@ def from_foreign(
     *,
     strides: object = None,
     size_bytes: int,
-    device: Device,
+    device: Device | str,
 ) -> Tensor:
     """A tensor on memory that another library owns; `owner` is kept alive while anything uses it.
 
@@ -94,7 +94,7 @@ def from_foreign(
     if address % kind.itemsize:
         raise ValueError(f"address {address:#x} is not aligned for {kind.name}")
     found = ForeignArray(address, dims, steps, kind, False, owner)
-    return _tensor_on(found, device, size_bytes=size_bytes)
+    return _tensor_on(found, _device(device), size_bytes=size_bytes)
 
 
 def from_dlpack(array: object, *, device: Device | str | None = None) -> Tensor:
@@ -113,7 +113,7 @@ def from_dlpack(array: object, *, device: Device | str | None = None) -> Tensor:
         ContextError: it is elsewhere. BufferError: misaligned, the producer refuses, or what it hands over is on
             another device than it says.
     """
-    wanted = Device(device) if isinstance(device, str) else device
+    wanted = None if device is None else _device(device)
     if isinstance(array, Tensor):
         if wanted is not None and wanted is not array.device:
             raise ContextError(f"the tensor is on {array.device}, not on {wanted}; copy it through the host")
@@ -158,7 +158,7 @@ def from_cuda_array_interface(array: object, *, device: Device | str | None = No
         TypeError: no such array, or an element type that is not supported. BufferError: masked, or misaligned.
         ContextError: it is on another device, or on none.
     """
-    wanted = Device(device) if isinstance(device, str) else device
+    wanted = None if device is None else _device(device)
     found, producer = parse_cuda_array_interface(array)
     place = wanted or default_device_if_known()
     if place is None or (wanted is None and place.kind != "cuda"):
@@ -210,6 +210,13 @@ def _tensor_on(
     buffer = Buffer(device, start, size, Usage(), notes=device._notes, owner=owner, read_only=found.read_only)
     adopt(device, buffer, stream)
     return Tensor._make(buffer, found.address, found.dtype, found.shape, found.strides)
+
+
+def _device(device: object) -> Device:
+    """A device, or the one of that name."""
+    if not isinstance(device, (Device, str)):
+        raise TypeError(f'a device is a Device or its name, such as "host:0", got {type(device).__name__}')
+    return Device(device) if isinstance(device, str) else device
 
 
 def _memory(device: Device) -> HostMemory:

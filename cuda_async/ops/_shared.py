@@ -17,7 +17,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import CaptureError, ConsumedError, CudaAsyncError, ReentrancyError
+from ..errors import CaptureError, ConsumedError, CudaAsyncError, ReentrancyError, StaleOutputError
+from ..memory import Tensor
 from ..scheduling import (
     block_on,
     check_not_forked,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ..scheduling import Device, Submission
+    from ..scheduling._recorder import Recorder
     from ._execution import Block
 
 __all__ = ["SharedOp", "shared", "unzip"]
@@ -41,6 +43,27 @@ __all__ = ["SharedOp", "shared", "unzip"]
 T = TypeVar("T")
 
 IS_FREE_THREADED = "t" in sys.abiflags
+
+
+class StillRecordedError(StaleOutputError):
+    """A shared operation was used while another task records it into a graph: who comes later is served."""
+
+
+def _check_filled(value: Any, depth: int = 3) -> None:
+    """Refuse what a graph that is still being recorded is to fill.
+
+    Raises:
+        StillRecordedError: so that nobody takes it for the outcome of an operation that builds on this one.
+    """
+    if isinstance(value, Tensor):
+        if value._buffer.is_recorded:
+            raise StillRecordedError(
+                "this shared operation belongs to a graph that is being recorded, and holds nothing yet; use it in the "
+                "recording, or when that is over"
+            )
+    elif depth and isinstance(value, (tuple, list, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            _check_filled(part, depth - 1)
 
 
 class Gate:
@@ -52,7 +75,8 @@ class Gate:
         waits_for: the gate that the source is blocked on.
         forks: `forks()` when the source was started. running: the run, until it has settled.
 
-    What is run in the recording of a graph is run for good when the graph is made. Till then `_again` keeps the source.
+    What is run in the recording of a graph is run for good when the graph is made: till then `_recorder` says where,
+    and what others build on it is not run for good either. `_again` is the source, as long as that may be run again.
     """
 
     def __init__(self, source: DeviceOp[Any] | None) -> None:
@@ -68,13 +92,20 @@ class Gate:
         self.forks = 0
         self.running: Execution | None = None
         self._again: DeviceOp[Any] | None = None
+        self._recorder: Recorder | None = None
         self._waiting: deque[Callable[[], None]] = deque()
 
-    def enter(self, execution: Execution, frame: Any) -> bool:
-        """Start the source if nobody has; True when settled, else the execution is blocked on it."""
+    def enter(self, execution: Execution, frame: Any, *, is_back: bool = False) -> bool:
+        """Start the source if nobody has; True when settled, else the execution is blocked on it.
+
+        Args:
+            is_back: it was blocked on it, and takes what has come of it.
+        """
         starts = False
         try:
             with self.lock:
+                if self.settled and self._again is not None and self._recorder is None and not is_back:
+                    self._forget()
                 starts = self.source is not None
                 source, self.source = self.source, None
             if source is not None:
@@ -89,7 +120,7 @@ class Gate:
             if owner is not None:
                 owner.waits_for = None
             recorder = execution.ctx.stream._recorder
-            if recorder is not None and self._again is not None:
+            if recorder is not None and self._recorder is not None:
                 recorder.check_shared(execution.ctx.stream, self)
             return not self._is_ahead_of(execution, frame)
         if owner is not None:
@@ -109,9 +140,10 @@ class Gate:
             return
         inner.owner = self
         self.running = inner
+        self._again = source
         recorder = execution.ctx.stream._recorder
         if recorder is not None:
-            self._again = source
+            self._recorder = recorder
             recorder.note_shared(execution.ctx.stream, self)
         if not execution.frames and not execution.enqueued:
             inner.chosen_by = execution.chosen_by
@@ -170,6 +202,8 @@ class Gate:
                 self.sources = sources
                 self.running = None
                 self.settled = True
+                if self._recorder is None and not isinstance(error, StillRecordedError):
+                    self._again = None
         self._wake()
 
     def _wake(self) -> None:
@@ -183,22 +217,28 @@ class Gate:
 
     def keep(self) -> None:
         """The graph that the source became part of is made."""
-        self._again = None
+        self._again = self._recorder = None
 
     def undo(self) -> None:
         """The recording that the source was run in is given up: whoever comes next runs it anew."""
         with self.lock:
-            again, self._again = self._again, None
-            if again is None or (self.error is not None and not isinstance(self.error, CaptureError)):
+            self._recorder = None
+            if self.error is not None and not isinstance(self.error, (CaptureError, StillRecordedError)):
+                self._again = None
+            if self._again is None:
                 return
             running, self.running = self.running, None
             if running is not None:
                 running.cancelled = True  # it stands still, and would go on into the recording
-            self.source = again
-            self.settled = False
-            self.value = self.error = self.traceback = self.submission = None
-            self.sources = []
+            self._forget()
         self._wake()
+
+    def _forget(self) -> None:
+        """Lock held. It has not run."""
+        self.source, self._again = self._again, None
+        self.settled = False
+        self.value = self.error = self.traceback = self.submission = None
+        self.sources = []
 
     def deliver(self, execution: Execution) -> Any:
         """The value, ordered behind the source on the consumer's stream; or the source's exception."""
@@ -206,6 +246,9 @@ class Gate:
         if self.error is not None:
             execution.sources += self.sources
             raise self.error.with_traceback(self.traceback)
+        recorder = self._recorder
+        if recorder is not None and recorder is not execution.ctx.stream._recorder:
+            _check_filled(self.value)
         if submission is not None:
             if submission.poll():
                 ended = [*self.sources, submission]
@@ -340,7 +383,8 @@ class SharedOp(DeviceOp[T]):
         return None
 
     def _resume(self, execution: Execution, value: Any) -> None:
-        self._enter(execution)
+        if self._gate.enter(execution, self, is_back=True):
+            execution.value = self._gate.deliver(execution)
 
     def unwrap_shared(self) -> DeviceOp[T]:
         """An operation that takes the value out for good, as its sole owner.
@@ -353,7 +397,15 @@ class SharedOp(DeviceOp[T]):
 
 
 def shared(value: T) -> SharedOp[T]:
-    """A value that exists already, as a shared operation."""
+    """A value that exists already, as a shared operation.
+
+    Raises:
+        TypeError: it is an operation itself, whose method `shared()` makes that.
+    """
+    if isinstance(value, DeviceOp):
+        raise TypeError(
+            f"shared() takes a value, got the operation {type(value).__name__}; call its method, op.shared()"
+        )
     return SharedOp._done(value)
 
 
@@ -406,8 +458,8 @@ class _Component(DeviceOp[Any]):
     def _device_hint(self) -> Device | None:
         return self._hint
 
-    def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
-        if self._gate.enter(execution, self):
+    def _enter(self, execution: Execution, *, is_back: bool = False) -> DeviceOp[Any] | None:
+        if self._gate.enter(execution, self, is_back=is_back):
             value = self._gate.deliver(execution)
             if not isinstance(value, (tuple, list)):
                 raise TypeError(f"unzip() of an operation that yields a {type(value).__name__}, not a tuple")
@@ -417,7 +469,7 @@ class _Component(DeviceOp[Any]):
         return None
 
     def _resume(self, execution: Execution, value: Any) -> None:
-        self._enter(execution)
+        self._enter(execution, is_back=True)
 
 
 def unzip(op: DeviceOp[Any], count: int | None) -> tuple[DeviceOp[Any], ...]:

@@ -309,6 +309,7 @@ class Stream:
         """
         handle, retained = self._handle, self._retained
         self._closed = True
+        self._last = None  # which may have failed, and keep what the frames of its error hold
         del self._handle, self._launch_key, self._retained
         self._condition.notify_all()
         return handle, retained

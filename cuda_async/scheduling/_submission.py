@@ -159,6 +159,7 @@ class Submission:
         finally:  # after a KeyboardInterrupt too: who waits would wait for ever
             for callback in callbacks:
                 callback()
+            released.clear()  # an error that came out of here keeps this frame
         return self.done
 
     def synchronize(self) -> None:

@@ -13,9 +13,11 @@ from . import raw
 from ._operands import (
     FLOATS,
     INT32,
+    LARGEST_FLOAT32,
     Operand,
     check_apart,
     check_dtype,
+    check_flags,
     check_shape,
     floor_power_of_two,
     following,
@@ -60,6 +62,9 @@ def attention(
 ) -> DeviceOp[Tensor]:
     """softmax(scale * q @ k.T) @ v for each head, without the matrix of scores in memory.
 
+    Scores, scale * q @ k.T, are float32. Those of float16 and bfloat16 may be up to 1e8 in size: beyond that the result
+    may be zeros, infinite or no number.
+
     Args:
         q: (batch, heads, queries, head size), any strides: `x.permute(0, 2, 1, 3)` of (batch, queries, heads, head
             size) is good. Head sizes of 32, 64 and 128 are fast, others are padded to the next power of two, up to 256.
@@ -74,6 +79,7 @@ def attention(
         tf32: float32 factors are rounded to tfloat32, which is faster; see `matmul`.
         out: where the result goes, like q; new memory, contiguous, if not given. A query that sees no key gives zeros.
     """
+    check_flags("attention", causal=causal, tf32=tf32)
     if window is not None and not (causal and is_count(window)):
         raise ValueError(
             f"attention: a window is a whole number from 1 on, with causal=True; got {window!r}, {causal=}"
@@ -133,6 +139,8 @@ def _factor(name: str, scale: float | None, size: int) -> float:
         return 1.0 / math.sqrt(size)
     if not is_number(scale):
         raise TypeError(f"{name}: scale is a number, got {scale!r}")
+    if not abs(float(scale)) <= LARGEST_FLOAT32:
+        raise ValueError(f"{name}: scale is a finite float32, got {scale!r}")
     return float(scale)
 
 
@@ -251,7 +259,7 @@ def rotary_tables(
 
     NumPy arrays, computed in float64, to bring over with `ca.from_host`.
     """
-    if positions != 0 and not is_count(positions):
+    if not is_count(positions) and not (isinstance(positions, int) and positions == 0):
         raise ValueError(f"rotary_tables: a number of positions is from 0 on, got {positions!r}")
     if not is_count(head_size) or head_size % 2:
         raise ValueError(f"rotary_tables: a head has an even number of elements, got {head_size!r}")
@@ -282,6 +290,7 @@ def rotary(
         in_place: x itself is changed, and yielded.
         out: where the result goes; new memory if not given.
     """
+    check_flags("rotary", interleaved=interleaved, in_place=in_place)
     if in_place and out is not None:
         raise ValueError("rotary: in_place writes to x; leave out `out`")
 

@@ -8,6 +8,7 @@ from . import raw
 from ._operands import (
     FLOATS,
     Operand,
+    check_choice,
     check_dtype,
     check_rows,
     check_shape,
@@ -65,8 +66,7 @@ def gelu(
         approximate: "tanh" is the usual approximation of it; "none" is right to within 2e-7 of |x|.
         out: where the result goes; new memory if not given.
     """
-    if approximate not in ("none", "tanh"):
-        raise ValueError(f'gelu: approximate is "none" or "tanh", got {approximate!r}')
+    check_choice("gelu", "approximate", approximate, ("none", "tanh"))
     function = "gelu" if approximate == "none" else "gelu_tanh"
 
     def launch(x: Tensor) -> DeviceOp[Tensor]:

@@ -11,7 +11,9 @@ from ._operands import (
     FLOATS,
     Operand,
     check_apart,
+    check_choice,
     check_dtype,
+    check_flags,
     check_shape,
     first_of,
     following,
@@ -86,11 +88,12 @@ def matmul(
     Raises:
         ValueError: shapes that do not go together, an unknown activation. TypeError: an element type.
     """
-    _check_activation("matmul", activation)
+    check_choice("matmul", "activation", activation, ACTIVATIONS)
     if splits is not None and not is_count(splits):
         raise ValueError(f"matmul: splits is a whole number from 1 on, got {splits!r}")
-    if persistent not in (None, True, False):
-        raise ValueError(f"matmul: persistent is True, False or None, got {persistent!r}")
+    check_flags("matmul", tf32=tf32)
+    if persistent is not None:
+        check_flags("matmul", persistent=persistent)
     if persistent and splits not in (None, 1):
         raise ValueError("matmul: persistent walks whole tiles; splits is for few tiles")
 
@@ -242,11 +245,6 @@ def _splits(plan: ProductPlan, m: int, n: int, k: int, enough: int) -> int:
     return max(1, min(enough // max(1, plan.tiles(m, n)), -(-k // plan.depth) // 16, 16))
 
 
-def _check_activation(name: str, activation: str) -> None:
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"{name}: activation is one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-
-
 def linear(
     x: Operand,
     weight: Operand,
@@ -266,7 +264,8 @@ def linear(
         x: (..., k). weight: (n, k), of the same type; contiguous. bias: (n,). residual: (..., n).
         activation, tf32, out: as for `matmul`; the result is (..., n).
     """
-    _check_activation("linear", activation)
+    check_choice("linear", "activation", activation, ACTIVATIONS)
+    check_flags("linear", tf32=tf32)
     return with_tensors(_layer("linear", activation, tf32, out), x, weight, bias, residual, optional=2)
 
 
@@ -327,6 +326,7 @@ def batched_matmul(
         a: (batch, m, k). b: (batch, k, n), of the same type; any strides.
         tf32, out: as for `matmul`; the result is (batch, m, n).
     """
+    check_flags("batched_matmul", tf32=tf32)
 
     def launch(a: Tensor, b: Tensor) -> DeviceOp[Tensor]:
         check_dtype("batched_matmul", FLOATS, a=a)

@@ -21,11 +21,14 @@ __all__ = [
     "FLOATS",
     "INT32",
     "INTEGERS",
+    "LARGEST_FLOAT32",
     "LONGEST_ROW",
     "Operand",
     "by_rows",
     "check_apart",
+    "check_choice",
     "check_dtype",
+    "check_flags",
     "check_rows",
     "check_shape",
     "first_of",
@@ -57,6 +60,8 @@ Types = tuple[np.dtype[np.generic], ...]
 FLOATS: Types = (ca.bfloat16, ca.float32, ca.float16)
 INT32: Types = (ca.int32,)
 INTEGERS: Types = (ca.int32, ca.int64)
+
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 LONGEST_ROW = 8192
 """Columns that one tile holds; longer rows are gone over in chunks."""
@@ -143,16 +148,26 @@ def first_of(op: DeviceOp[tuple[Any, ...]], shape: tuple[int, ...] | None = None
 
 
 def check_apart(name: str, out: Tensor | None, **reads: Tensor | None) -> None:
-    """Refuse an `out` that shares memory with what a function reads.
+    """Refuse operands on several devices, and an `out` that shares memory with what a function reads.
 
-    A kernel does so by itself; this is for functions of two, where only the first may read an operand, and for
-    those that take one or two by size.
+    A kernel does so by itself; this is for functions of two, where the first may know nothing of an operand, and
+    for those that take one or two by size.
 
     Raises:
-        AliasError: names the function and its parameters.
+        AliasError, ContextError, ValueError (memory of others that may not be written): each names the function and
+            its parameters.
     """
+    given = {parameter: tensor for parameter, tensor in reads.items() if tensor is not None}
+    first, like = next(iter(given.items()))
+    device = like._buffer.device
+    for parameter, tensor in given.items() if out is None else (*given.items(), ("out", out)):
+        if tensor._buffer.device is not device:
+            raise ca.ContextError(
+                f"{name}: {first} is on {device}, {parameter} on {tensor.device}; copy one over through the host"
+            )
     if out is not None:
-        given = {parameter: tensor for parameter, tensor in reads.items() if tensor is not None}
+        if out._buffer.read_only:
+            raise ValueError(f"{name}: out is over read-only memory of another library")
         check_aliases(name, [out], list(given.values()), ["out", *given])
 
 
@@ -203,8 +218,32 @@ def power_of_two(n: int) -> int:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a real number of Python or NumPy."""
-    return isinstance(value, int | float | np.integer | np.floating)
+    """Whether it is a real number of Python or NumPy, not too large for a float."""
+    if isinstance(value, int):
+        return abs(value) < 1 << 1023
+    return isinstance(value, float | np.integer | np.floating)
+
+
+def check_flags(name: str, **flags: object) -> None:
+    """Refuse what is neither True nor False.
+
+    Raises:
+        TypeError: names the function and the parameter.
+    """
+    for parameter, value in flags.items():
+        if value is not True and value is not False and not isinstance(value, np.bool_):
+            raise TypeError(f"{name}: {parameter} is True or False, got {value!r}")
+
+
+def check_choice(name: str, parameter: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse what is none of the words.
+
+    Raises:
+        ValueError: names the function, the parameter and the words.
+    """
+    if not isinstance(value, str) or value not in choices:
+        words = [f'"{choice}"' for choice in choices]
+        raise ValueError(f"{name}: {parameter} is {', '.join(words[:-1])} or {words[-1]}, got {value!r}")
 
 
 def is_count(value: object) -> bool:

@@ -130,7 +130,7 @@ _FEW_TILES = (  # where each has a multiprocessor, and its shared memory, for it
 )
 _WHOLE_WIDTHS = (  # where the widths go into the result's without a rest
     _Choice(ProductPlan(128, 128, 64, form="pair"), 2.8, 300, 1),
-    _Choice(ProductPlan(64, 128, 64, form="pair", latency=5), 2.5, 440, 1),
+    _Choice(ProductPlan(64, 128, 64, form="pair", latency=5), 2.5, 425, 1),
 )
 _SHORT_AXES = (  # where shared memory holds `columns` of the second factor, beside tiles of the first
     _Choice(ProductPlan(64, 128, 128, None, EIGHT_WARPS, form="stationary", latency=5), 2.9, 720, 1 << 30),

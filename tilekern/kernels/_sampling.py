@@ -13,8 +13,10 @@ from ._operands import (
     FLOATS,
     INT32,
     INTEGERS,
+    LARGEST_FLOAT32,
     Operand,
     check_apart,
+    check_choice,
     check_dtype,
     check_shape,
     first_of,
@@ -37,8 +39,6 @@ __all__ = ["argmax", "cross_entropy", "sample_top_k"]
 CHUNK = 2048
 """Columns that one block looks at."""
 
-LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
-
 
 def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
     """Where the largest element of each row is, the first of equals; a NaN counts as the largest.
@@ -58,6 +58,7 @@ def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
         if chunks == 1:
             found = raw.argmax_chunks(values, place.reshape(rows, 1).partition((1, 1)), x, chunk)
             return found[1].unpartition().reshape(rows)
+        check_apart("argmax", out, x=x)
         places = ca.empty((rows, chunks), ca.int32).partition((1, 1))
         found = raw.argmax_chunks(values, places, x, chunk)
         return found.then(
@@ -91,14 +92,16 @@ def sample_top_k(
 ) -> DeviceOp[Tensor]:
     """Draw a token from the `k` likeliest of each row, with the chance of softmax(logit / temperature).
 
-    A NaN counts as -inf. One seed and one counter give one random number (Philox 4x32-10 at (counter, row)), on every
-    device. Counters are read on the device, so a recorded graph draws anew in each step: pass the tokens' positions.
+    A NaN counts as -inf, but where the likeliest is taken, as by `argmax`, to which it is the largest. One seed and
+    one counter give one random number (Philox 4x32-10 at (counter, row)), on every device. Counters are read on the
+    device, so a recorded graph draws anew in each step: pass the tokens' positions.
 
     Args:
         logits: (rows, columns). counters: int32 (rows,).
         k: 1 to 128, at most the number of columns.
-        temperature: above 0, a float32; 0 takes the likeliest, as `argmax` does.
-        top_p: from above 0 to 1: of the k, only the likeliest that reach this chance together.
+        temperature: above 0, a float32; 0 takes the likeliest.
+        top_p: from above 0 to 1: of the k, only the likeliest that reach this chance together; below the smallest
+            normal float32, the likeliest.
         seed: from 0 to 2**64 - 1.
         out: where the result goes, int32 (rows,); new memory if not given.
     """
@@ -120,10 +123,10 @@ def sample_top_k(
         check_shape("sample_top_k", (rows,), counters=counters)
         if k > columns:
             raise ValueError(f"sample_top_k: k is {k}, a row has {columns} elements")
+        place = output("sample_top_k", out, (rows,), ca.int32)
         check_apart("sample_top_k", out, logits=logits, counters=counters)
         if takes_likeliest:
             return argmax(logits, out=out)
-        place = output("sample_top_k", out, (rows,), ca.int32)
         size = power_of_two(k)
         chunk = min(CHUNK, power_of_two(columns))
         candidates = -(-columns // chunk) * size
@@ -155,8 +158,7 @@ def cross_entropy(
         ignore: the label of rows that do not count: their loss is 0, and the mean is over the others.
         reduction: "mean" and "sum" give float32 (1,), "none" float32 (rows,).
     """
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f'cross_entropy: reduction is "mean", "sum" or "none", got {reduction!r}')
+    check_choice("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))
 
     def launch(logits: Tensor, labels: Tensor) -> DeviceOp[Tensor]:
         check_dtype("cross_entropy", FLOATS, logits=logits)
@@ -168,6 +170,7 @@ def cross_entropy(
             )
         rows, columns = _scores("cross_entropy", logits=logits)
         check_shape("cross_entropy", (rows,), labels=labels)
+        check_apart("cross_entropy", None, logits=logits, labels=labels)
         losses = ca.empty((rows,), ca.float32).partition(1)
         chunk = min(2 * CHUNK, power_of_two(columns))
         kernel = tuned(raw.cross_entropy, occupancy=occupancy_of(chunk))

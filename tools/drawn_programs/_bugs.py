@@ -137,7 +137,7 @@ BUGS = (
     Bug(
         "branches are not joined",
         "ops._combinators:_Fork._join",
-        "home.stream._wait_for(stream, last.get(stream, 0))",
+        "home.stream._wait_for(stream, number)",
         "pass",
     ),
     Bug(

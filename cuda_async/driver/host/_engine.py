@@ -42,6 +42,7 @@ import sys
 import threading
 import time
 import weakref
+from traceback import clear_frames, format_exception
 from typing import TYPE_CHECKING
 
 from ...errors import ClosedError, ContextError, CudaAsyncError, KernelError, MemoryFault, ReentrancyError
@@ -532,6 +533,8 @@ def _explained(problem: BaseException, entry: Entry, handled: BaseException | No
     """The error that a failed entry hands on: our own as they are, others as the cause of a `KernelError`.
 
     Where the thread was handling an error, that has nothing to do with it, and would be kept by it with all its frames.
+    Events and queues keep the error, so it must not keep what the frames refer to that it came through: of other
+    libraries' errors they are told in words, as a note.
     """
     inner = problem
     while inner.__context__ is not None:
@@ -544,12 +547,19 @@ def _explained(problem: BaseException, entry: Entry, handled: BaseException | No
     if isinstance(problem, (KernelError, MemoryFault)):
         problem.kernel = problem.kernel or entry.kernel
     if isinstance(problem, CudaAsyncError):
+        clear_frames(problem.__traceback__)
         return problem
+    text = "".join(format_exception(problem)).rstrip()
     what = f"kernel {entry.kernel}" if entry.kernel else "work"
     error = KernelError(
         f"{what} failed on the host device: {type(problem).__name__}: {problem}", entry.kernel
     )
+    error.add_note(text)
     error.__cause__ = problem
+    found: BaseException | None = problem
+    while found is not None:
+        found.__traceback__ = None
+        found = found.__cause__ or found.__context__
     return error
 
 

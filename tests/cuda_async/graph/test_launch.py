@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 from collections import deque
@@ -138,6 +139,20 @@ class Slotted:
     def __init__(self, y):
         self.y = y
 
+    def get(self):
+        return self.y
+
+
+@dataclass
+class Beside:
+    """Has an attribute that is no field."""
+
+    name: str
+
+    def beside(self, y):
+        self.y = y
+        return self
+
 
 @pytest.mark.parametrize(
     "wrap",
@@ -148,6 +163,14 @@ class Slotted:
         lambda y: MappingProxyType({"y": y}),
         lambda y: {y: 1},
         lambda y: {"y": {ca.read(y)}},
+        lambda y: {("y", y): 1},
+        lambda y: lambda: y,
+        lambda y: functools.partial(max, y),
+        lambda y: functools.partial(max, key=y),
+        lambda y: ValueError(y),
+        lambda y: Slotted(y).get,
+        lambda y: Tagged((), y),
+        lambda y: Beside("mine").beside(y),
     ],
 )
 async def test_tensors_deeper_in_objects_are_refused(device, kernels, wrap):

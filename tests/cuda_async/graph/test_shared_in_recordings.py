@@ -102,6 +102,43 @@ def test_a_loop_that_is_closed_leaves_no_recording_behind(device):
     assert shared.to_host().sync().tolist() == [3.0] * 4
 
 
+@pytest.mark.parametrize("passes_on", [False, True])
+async def test_what_builds_on_a_recorded_operation_is_run_when_that_is_over(device, passes_on):
+    """Its failure meanwhile is not kept: the recording is cancelled, and both run then."""
+    latches = began, released = threading.Event(), threading.Event()
+    inner = ca.ones(3).shared()
+    outer = inner.then(ca.value if passes_on else ca.copy).shared()
+
+    async def record():
+        await inner.then(lambda t: Held(latches).then(lambda _: ca.copy(t))).graph()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(record)
+        await anyio.to_thread.run_sync(began.wait, 10)
+        for _ in range(2):
+            with pytest.raises(StaleOutputError, match="belongs to a graph that is being recorded"):
+                await outer.then(ca.copy)
+        group.cancel_scope.cancel()
+    released.set()
+    await ca.drain()
+    assert (await outer.then(ca.copy).to_host()).tolist() == [1.0] * 3
+    assert (await inner.to_host()).tolist() == [1.0] * 3
+
+
+async def test_what_builds_on_a_recorded_operation_is_run_when_the_graph_is_made(device):
+    latches = began, released = threading.Event(), threading.Event()
+    inner = ca.ones(3).shared()
+    first, second = inner.map(lambda t: (t, t)).unzip(2)
+    future = inner.then(lambda t: Held(latches).then(lambda _: ca.copy(t))).graph().start()
+    await anyio.to_thread.run_sync(began.wait, 10)
+    with pytest.raises(StaleOutputError, match="belongs to a graph that is being recorded"):
+        await first
+    released.set()
+    graph = await future
+    await graph.launch()
+    assert (await second.then(ca.copy).to_host()).tolist() == [1.0] * 3
+
+
 async def test_what_a_body_runs_first_is_refused_outside_of_it(device):
     x, out, flag = await ca.zip(ca.full(4, 3.0), ca.zeros(4), ca.zeros(1, "int32"))
     pre = ca.copy(x).shared()

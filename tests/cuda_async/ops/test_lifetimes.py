@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 import cuda_async as ca
+from cuda_async.errors import KernelError
 
 N = 256
 
@@ -231,3 +232,33 @@ def test_failure_to_ask_is_not_the_works(stepped, call, error):
     stepped.driver.advance_all()
     assert again.poll()
     assert seen() is None
+
+
+@pytest.mark.parametrize("how", ["alone", "graph", "stream closed"])
+def test_a_failed_call_keeps_nothing_of_its_function(host, how):
+    """Neither its variables nor what it refers to: streams and events remember the failure."""
+    stream = host.create_stream()
+    gc.collect()
+    ca.drain().sync()
+    before = host.memory_stats().used_bytes
+
+    def use():
+        x = ca.zeros(1000).sync()
+
+        def fail(_):
+            mine = x
+            raise ValueError(f"as planned, {mine.size}")
+
+        op = ca.foreign(fail, writes=[x])
+        if how == "graph":
+            op = op.graph().sync().launch()
+        future = op.start(ca.SingleStream(stream))
+        with pytest.raises(KernelError, match="as planned, 1000") as caught:
+            stream.close() if how == "stream closed" else future.sync()
+        assert "in fail" in caught.value.__notes__[0]  # where it happened is told
+        assert how == "stream closed" or isinstance(caught.value.__cause__, ValueError)
+
+    use()
+    gc.collect()
+    ca.drain().sync()
+    assert host.memory_stats().used_bytes == before

@@ -159,7 +159,51 @@ def test_unknown_types_are_refused():
         ca.full(3, 300, "uint8")
 
 
+def test_powers_of_two_are_for_storage(device):
+    """They have no 0, and conversions do not know them."""
+    kind = "float8_e8m0fnu"
+    array = np.array([0.5, 4.0]).astype(kind)
+    x = ca.from_host(array).sync()
+    assert x.to_host().sync().astype("f4").tolist() == [0.5, 4.0]
+    assert ca.full(2, 8.0, kind).to_host().sync().astype("f4").tolist() == [8.0, 8.0]
+    assert np.isnan(ca.full(1, float("nan"), kind).to_host().sync().astype("f4"))
+    for make in (lambda: ca.zeros(2, kind), lambda: ca.full(2, -1.0, kind), lambda: ca.fill(x, 0)):
+        with pytest.raises(OverflowError, match="powers of two only"):
+            make()
+    for make in (lambda: x.astype("float32"), lambda: ca.astype(ca.ones(2).sync(), kind)):
+        with pytest.raises(TypeError, match="is for storage; convert on the host"):
+            make()
+    assert x.astype(kind).to_host().sync().astype("f4").tolist() == [0.5, 4.0]
+
+
+def test_operations_are_no_values():
+    for make, message in (
+        (ca.value, "value\\(\\) takes what is there already, got the operation"),
+        (ca.shared, "shared\\(\\) takes a value, got the operation"),
+        (ca.collect, "expected operations, in a list for instance, got"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            make(ca.zeros(3))
+
+
+def test_memory_of_others_is_on_a_device(host):
+    array = np.ones(4, np.float32)
+    x = ca.from_foreign(array, array.ctypes.data, (4,), "float32", size_bytes=16, device=str(host))
+    assert x.device is host
+    for make in (
+        lambda: ca.from_dlpack(array, device=5),
+        lambda: ca.from_foreign(array, array.ctypes.data, 4, "float32", size_bytes=16, device=5),
+    ):
+        with pytest.raises(TypeError, match="a device is a Device or its name"):
+            make()
+
+
 def test_bad_shapes_are_refused():
+    with pytest.raises(ValueError, match="at most 64 axes, as NumPy's, got 65"):
+        ca.zeros((1,) * 65)
+    with pytest.raises(ValueError, match="at most 64 axes, as NumPy's, got 65"):
+        ca.zeros([1] * 65)
+    assert ca.zeros((1,) * 64).sync().to_host().sync().shape == (1,) * 64
     with pytest.raises(ValueError, match="axis 1 is -2"):
         ca.empty((1, -2))
     with pytest.raises(TypeError, match=r"axis 0 is 2\.5"):

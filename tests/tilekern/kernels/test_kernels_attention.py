@@ -67,6 +67,18 @@ def test_attention_with_any_scale(values, scale, options):
     check(values, k.attention(q, key, value, scale=scale, **options), expected)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("float32", 77777.0), ("float32", 1e18), ("float16", 1e4), ("bfloat16", 1e4)]
+)
+def test_attention_with_large_scores(device, dtype, size):
+    """The weight of the largest is 1, whatever it is, and those of much smaller ones are 0."""
+    q = ca.full((1, 1, 3, 1), size, dtype).sync()
+    key = ca.from_host(np.array([1.0, 0.5, -1.0, 1.0]).reshape(1, 1, 4, 1) * size).astype(dtype).sync()
+    value = ca.from_host(np.array([2.0, 7.0, 9.0, 4.0]).reshape(1, 1, 4, 1)).astype(dtype).sync()
+    result = k.attention(q, key, value).to_host().sync().astype("f4")
+    assert result.reshape(-1).tolist() == [3.0] * 3
+
+
 def test_attention_over_lengths_and_permuted_views(values):
     """Tensors as (batch, tokens, heads, head size), and sequences of several lengths, one empty."""
     x, x64 = values(3, 40, 3, 2, 32)

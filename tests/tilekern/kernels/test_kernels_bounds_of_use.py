@@ -168,8 +168,60 @@ REFUSED = {
     ),
     "blocks that are neither persistent nor not": (
         lambda x: k.matmul(x, x, persistent="x"),
+        TypeError,
+        "matmul: persistent is True or False, got 'x'",
+    ),
+    "no flag, attention": (
+        lambda x: k.attention(*[zeros(1, 1, 2, 16)] * 3, causal=np.zeros(2)),
+        TypeError,
+        "attention: causal is True or False, got array",
+    ),
+    "no flag, rotary": (
+        lambda x: k.rotary(zeros(3, 2, 4), zeros(5, 2), zeros(5, 2), places(3), interleaved="no"),
+        TypeError,
+        "rotary: interleaved is True or False, got 'no'",
+    ),
+    "no flag, linear": (
+        lambda x: k.linear(x, x, tf32=[]),
+        TypeError,
+        r"linear: tf32 is True or False, got \[\]",
+    ),
+    "no word, gelu": (
+        lambda x: k.gelu(x, approximate=np.zeros(2)),
         ValueError,
-        "matmul: persistent is True, False or None, got 'x'",
+        'gelu: approximate is "none" or "tanh", got array',
+    ),
+    "no word, matmul": (
+        lambda x: k.matmul(x, x, activation=np.zeros(2)),
+        ValueError,
+        'matmul: activation is "none", "relu", .* or "silu", got array',
+    ),
+    "an eps that no float holds": (
+        lambda x: k.rms_norm(x, zeros(4), eps=10**400),
+        ValueError,
+        "rms_norm: eps is a number from 0 on",
+    ),
+    "a scale that is no float32": (
+        lambda x: k.attention(*[zeros(1, 1, 2, 16)] * 3, scale=1e39),
+        ValueError,
+        "attention: scale is a finite float32, got 1e\\+39",
+    ),
+    "no scale": (
+        lambda x: k.attention_decode(
+            zeros(1, 1, 16), *[zeros(1, 1, 2, 16)] * 2, places(1), scale=float("nan")
+        ),
+        ValueError,
+        "attention_decode: scale is a finite float32, got nan",
+    ),
+    "out of sample_top_k": (
+        lambda x: k.sample_top_k(x, places(4), k=2, out=np.zeros(4, "i4")),
+        TypeError,
+        "sample_top_k: out is a tensor that exists, got ndarray",
+    ),
+    "out of argmax within long rows": (
+        lambda x: k.argmax(y := zeros(2, 3000), out=same_memory(y)),
+        ca.AliasError,
+        "argmax: the same memory is exclusive",
     ),
     "matvec of a wrong length": (
         lambda x: k.matvec(x, zeros(5)),
@@ -217,6 +269,39 @@ REFUSED = {
     "theta of 0": (lambda x: k.rotary_tables(3, 4, theta=0), ValueError, "theta is a number above 0, got 0"),
     "positions below 0": (lambda x: k.rotary_tables(-3, 4), ValueError, "from 0 on, got -3"),
 }
+
+
+def same_memory(x):
+    """int32 (2,) at the beginning of x."""
+    array = np.from_dlpack(x).reshape(-1)[:2].view(np.int32)
+    return ca.from_dlpack(array)
+
+
+def elsewhere(*shape, dtype="float32"):
+    with ca.use_device("host:1"):
+        return zeros(*shape, dtype=dtype)
+
+
+FAR = {
+    "matmul in parts": lambda: k.matmul(zeros(4, 64), zeros(64, 4), bias=elsewhere(4), splits=2),
+    "matmul in parts, out": lambda: k.matmul(zeros(4, 64), zeros(64, 4), splits=2, out=elsewhere(4, 4)),
+    "attention_decode, out": lambda: k.attention_decode(
+        zeros(1, 1, 16), *[zeros(1, 1, 2, 16)] * 2, places(1), out=elsewhere(1, 1, 16)
+    ),
+    "softmax of few long rows, out": lambda: k.softmax(zeros(2, 8200), out=elsewhere(2, 8200)),
+    "argmax of long rows, out": lambda: k.argmax(zeros(2, 3000), out=elsewhere(2, dtype="int32")),
+    "sample_top_k": lambda: k.sample_top_k(zeros(2, 9), elsewhere(2, dtype="int32"), k=2),
+    "cross_entropy": lambda: k.cross_entropy(zeros(2, 9), elsewhere(2, dtype="int32")),
+}
+
+
+@pytest.mark.parametrize("case", FAR)
+def test_operands_of_two_kernels_are_on_one_device(host, monkeypatch, case):
+    """What only the second one takes too: nothing was enqueued."""
+    monkeypatch.setenv("CUDA_ASYNC_HOST_DEVICES", "2")
+    with pytest.raises(ca.ContextError, match=r"is on host:0, .* on host:1; copy one over") as caught:
+        FAR[case]()
+    assert str(caught.value).startswith(case.split()[0].rstrip(","))
 
 
 @pytest.mark.parametrize("case", REFUSED)

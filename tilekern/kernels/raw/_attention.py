@@ -108,7 +108,10 @@ def attention(
         new = tk.maximum(largest, tk.max(scores, axis=1, keepdims=True))
         # a query that has seen no key yet: -inf - -inf is no number
         shift = tk.where(new == LOWEST, 0.0, new) if masked else new
-        weights = tk.exp2(scores * late_scale - shift * late_scale, flush_to_zero=True)
+        if left.dtype is tk.float32:
+            weights = tk.exp2((scores - shift) * late_scale, flush_to_zero=True)
+        else:  # in one instruction, 5 % quicker; the rounding of shift * late_scale cancels while it is small
+            weights = tk.exp2(scores * late_scale - shift * late_scale, flush_to_zero=True)
         fade = tk.exp2((largest - shift) * late_scale, flush_to_zero=True)
         total = total * fade + tk.sum(weights, axis=1, keepdims=True)
         value = tk.load(v, (batch, head // group, j, 0), (1, 1, keys, size), latency=latency)
