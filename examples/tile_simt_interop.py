@@ -173,7 +173,7 @@ def read_scores(path: Path) -> np.ndarray:
         BadInput: no such file, not a .npy file, another rank or type, nothing in it, or values without a softmax.
     """
     if path.exists() and not path.is_file():
-        raise BadInput(f"{path}: not a file")
+        raise BadInput(f"{path}: not a file; --input names one")
     try:
         with path.open("rb") as file:
             start = file.read(6)
@@ -196,7 +196,8 @@ def read_scores(path: Path) -> np.ndarray:
     if scores.ndim != 2:
         raise BadInput(f"{path}: the array has shape {scores.shape}; a 2-D array (rows of scores) is needed")
     if scores.dtype.kind != "f":
-        raise BadInput(f"{path}: the elements are {scores.dtype}; {AS_FLOATS}")
+        kind = "bytes, as NumPy stores bfloat16" if scores.dtype.kind == "V" else str(scores.dtype)
+        raise BadInput(f"{path}: the elements are {kind}; {AS_FLOATS}")
     if scores.size == 0:
         raise BadInput(f"{path}: the array is empty, its shape is {scores.shape}")
     if scores.size > MOST_ELEMENTS:
@@ -218,6 +219,8 @@ def number(text: str) -> float:
     value = float(text)
     if not abs(value) <= float(np.finfo(np.float32).max):
         raise argparse.ArgumentTypeError(f"{text} is not a finite float32")
+    if value and not np.float32(value):
+        raise argparse.ArgumentTypeError(f"{text} is 0 as a float32")
     return float(np.float32(value))
 
 
@@ -255,7 +258,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         type=Path,
         default=HERE / "simt" / "threshold_scale.ptx",
         metavar="FILE",
-        help=f"PTX of another kernel, of {PARAMETERS}",
+        help=f"PTX of another kernel, of {PARAMETERS} and the same meaning: scale * p where p >= threshold, else 0",
     )
     parser.add_argument(
         "--entry",
@@ -270,7 +273,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 async def run(options: argparse.Namespace) -> int:
     scores = read_scores(options.input)
     if options.ptx.exists() and not options.ptx.is_file():
-        raise BadInput(f"{options.ptx}: not a file")
+        raise BadInput(f"{options.ptx}: not a file; --ptx names one")
     try:
         kernel = ca.Module.from_ptx(options.ptx.read_text(), name=str(options.ptx)).function(options.entry)
     except OSError as error:
@@ -317,7 +320,9 @@ async def run(options: argparse.Namespace) -> int:
         f"launches {counts.launches}, completions awaited {counts.completions}, {seconds * 1e3:.1f} ms"
     )
     if wrong:
-        print(f"FAIL: {wrong} of {result.size} values are wrong, {facts}")
+        print(
+            f"FAIL: {wrong} of {result.size} values are not scale * p where p >= threshold, else 0; {facts}"
+        )
         return 1
     print(f"PASS: {facts}")
     return 0
@@ -330,6 +335,9 @@ def main(arguments: list[str] | None = None) -> int:
     except BadInput as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted; CUDA_ASYNC_WATCHDOG_S=2 says what is waited for", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

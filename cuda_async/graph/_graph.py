@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 import numpy as np
 
 from ..driver.graph import ChildNode, ConditionalNode, KernelNode, Node
-from ..errors import ClosedError, ContextError
+from ..errors import CaptureError, ClosedError, ContextError
 from ..memory import Buffer, Mut, Read, Tensor, Usage
 from ..ops import DeviceOp, collect, fill, memcpy, zip_ops
 from ..ops._unprepared import UNPREPARED
@@ -139,10 +139,25 @@ class CudaGraph(Generic[T]):
         self._plan()
         set_before = (root_of(tensor._buffer) for tensor in self._inputs.values())
         self._template = OutputTemplate(output, {*self._writes, *set_before})
+        self._check_inputs()
         for buffer in self._template.shared:
             buffer.note_shared()
         recorder.release()
         return self
+
+    def _check_inputs(self) -> None:
+        """Refuse a tensor that was named an input and that nothing recorded uses: setting it would do nothing."""
+        used = {*self._reads, *self._writes}
+        for name, tensor in self._inputs.items():
+            if (
+                tensor.size
+                and root_of(tensor._buffer) not in used
+                and not self._template.has(tensor._address)
+            ):
+                raise CaptureError(
+                    f"nothing in the graph uses its input {name!r}, {tensor!r}; name the tensor that is read, or leave "
+                    "the name out"
+                )
 
     def _plan(self) -> None:
         """Work out what a launch orders."""
@@ -226,7 +241,7 @@ class CudaGraph(Generic[T]):
             return collect(pending).then(lambda _: GraphLaunch(self))
         return GraphLaunch(self)
 
-    def replay(self, /, **inputs: Any) -> DeviceOp[T]:
+    def replay(self, /, *unnamed: Any, **inputs: Any) -> DeviceOp[T]:
         """`launch()`, with named inputs set before.
 
         Args:
@@ -236,18 +251,21 @@ class CudaGraph(Generic[T]):
             TypeError: no such input, or another element type. ValueError: another shape. OverflowError: a number that
                 the input's type cannot hold. (Of operations: when it runs.)
         """
-        return self._with_inputs(inputs, copies=False)
+        return self._with_inputs(unnamed, inputs, copies=False)
 
-    def __call__(self, /, **inputs: Any) -> DeviceOp[T]:
+    def __call__(self, /, *unnamed: Any, **inputs: Any) -> DeviceOp[T]:
         """`replay()`, with the output copied to tensors of its own: they stay good whatever is launched later.
 
         Setting the inputs, launching and copying is one step that no other launch comes into, so one graph may be
         called from many tasks and threads at once.
         """
-        return self._with_inputs(inputs, copies=True)
+        return self._with_inputs(unnamed, inputs, copies=True)
 
-    def _with_inputs(self, inputs: dict[str, Any], *, copies: bool) -> DeviceOp[T]:
+    def _with_inputs(self, unnamed: tuple[Any, ...], inputs: dict[str, Any], *, copies: bool) -> DeviceOp[T]:
         self._check_open()
+        if unnamed:
+            named = ", ".join(f"{name}=..." for name in self._inputs) or "name them with graph(inputs={...})"
+            raise TypeError(f"a graph's inputs are given by name: {named}")
         for name in inputs:
             if name not in self._inputs:
                 there = ", ".join(self._inputs) or "none; name them with graph(inputs={...}) or graph_input()"

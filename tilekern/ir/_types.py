@@ -180,7 +180,8 @@ def tile_shape_problem(shape: tuple[int, ...]) -> str | None:
             nearest = 1 << max(0, side - 1).bit_length()
             return (
                 f"every side of a tile is a power of two, got shape {shape}; "
-                f"use {nearest} in place of {side} and mask or pad what is too much"
+                f"use {nearest} in place of {side} and mask or pad what is too much: past the edge a load gives 0, "
+                "unless padding_mode= says otherwise"
             )
         size *= side
     if size > MAX_TILE_ELEMENTS:

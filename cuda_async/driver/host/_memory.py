@@ -335,8 +335,12 @@ class HostMemory:
             where = f"the nearest, {_bounds(nearest)}, begins {nearest.start - address} bytes after it"
         else:
             where = f"the nearest, {_bounds(nearest)}, ends {address - nearest.end} bytes before it"
+        if freed is not None and nearest is not None and freed[0] <= nearest.start and nearest.end <= address:
+            return (
+                f"{address - nearest.end} bytes past the end of the {nearest.what} {_bounds(nearest)}, or freed: "
+                f"it was in the allocation [{freed[0]:#x}, {freed[1]:#x})"
+            )
         if freed is not None:
-            # Or past the end of one that has taken part of its place since.
             return (
                 f"freed; it was in the allocation [{freed[0]:#x}, {freed[1]:#x}); of the live ones, {where}"
             )

@@ -616,3 +616,23 @@ def test_memory_of_an_output_that_numpy_sees_is_known_elsewhere(host):
     assert seen.tolist() == [3.0] * 4
     assert root.plain_on is None
     assert root in host._outside
+
+
+async def test_inputs_that_nothing_uses_are_refused(device, kernels):
+    """Setting them would change nothing."""
+    x, other = await ca.zip(ca.ones(8), ca.ones(8))
+    with pytest.raises(CaptureError, match=r"nothing in the graph uses its input 'y', Tensor\(shape=\(8,\)"):
+        await kernels.scaled(x, 2.0, 0.0).graph(inputs={"x": x, "y": other})
+    graph = await ca.value(other).graph(inputs={"y": other})  # which it yields
+    assert (await (await graph.replay(y=3.0)).to_host())[0] == 3.0
+    whole = await ca.zeros((2, 8))
+    graph = await kernels.scaled(whole[1], 2.0, 0.0).graph(inputs={"all": whole})
+    await graph.launch()
+
+
+async def test_inputs_go_by_name(device, kernels):
+    x = await ca.ones(8)
+    graph = await kernels.scaled(x, 2.0, 0.0).graph(inputs={"x": x})
+    for call in (graph, graph.replay):
+        with pytest.raises(TypeError, match=r"inputs are given by name: x=\.\.\."):
+            call(x)

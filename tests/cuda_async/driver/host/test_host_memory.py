@@ -132,7 +132,7 @@ def test_past_the_end_where_a_larger_one_was_freed_names_both(memory):
     address = memory.allocate(1024)
     assert address == earlier
     with pytest.raises(
-        MemoryFault, match=rf"freed; .* of the live ones, .*{address:#x}.* ends 0 bytes before it"
+        MemoryFault, match=rf"0 bytes past the end of the .*{address:#x}.*, or freed: it was in"
     ):
         memory.load(np.array([address + 1024], np.uint64), "i4")
 
