@@ -114,7 +114,8 @@ def as_dtype(dtype: object) -> DType:
 
 
 EXPONENTS = "float8_e8m0fnu"
-"""The type of powers of two alone, for storage: it has no 0, and conversions do not know it."""
+"""The type of powers of two alone, for storage. It has no 0, for which the smallest stands, as in NumPy's `zeros`, and
+conversions do not know it."""
 
 
 def fill_pattern(value: object, dtype: DType) -> bytes:
@@ -160,6 +161,8 @@ def _pattern(value: object, dtype: DType) -> bytes:
     with np.errstate(over="ignore"):
         made = np.asarray(value).astype(dtype)
     if dtype.name == EXPONENTS and np.isnan(made.astype(np.float32)) and value == value:
+        if value == 0:
+            return b"\0"
         raise OverflowError(f"{value} does not fit {dtype.name}, which has powers of two only")
     return made.tobytes()
 

@@ -124,15 +124,7 @@ class Value(DeviceOp[T]):
 
 
 def value(x: T) -> DeviceOp[T]:
-    """An operation that yields `x` and does nothing.
-
-    Raises:
-        TypeError: `x` is an operation itself.
-    """
-    if isinstance(x, DeviceOp):
-        raise TypeError(
-            f"value() takes what is there already, got the operation {type(x).__name__}; use it as it is"
-        )
+    """An operation that yields `x`, whatever that is, and does nothing."""
     return Value(x)
 
 

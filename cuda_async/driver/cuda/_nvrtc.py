@@ -32,9 +32,7 @@ __all__ = [
     "nvrtc_version",
 ]
 
-INSTALL = (
-    'pip install "cuda-bindings>=13" "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13" (the extra "nvrtc")'
-)
+INSTALL = 'pip install "cuda-bindings>=13" "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13"'
 COMPILATION_FAILED = 6  # NVRTC_ERROR_COMPILATION
 INVALID_OPTION = 5  # NVRTC_ERROR_INVALID_OPTION
 

@@ -5,6 +5,7 @@ import pytest
 
 import cuda_async as ca
 import tilekern as tk
+from cuda_async.testing import checked_device
 
 k = tk.kernels
 
@@ -277,31 +278,32 @@ def same_memory(x):
     return ca.from_dlpack(array)
 
 
-def elsewhere(*shape, dtype="float32"):
-    with ca.use_device("host:1"):
-        return zeros(*shape, dtype=dtype)
-
-
 FAR = {
-    "matmul in parts": lambda: k.matmul(zeros(4, 64), zeros(64, 4), bias=elsewhere(4), splits=2),
-    "matmul in parts, out": lambda: k.matmul(zeros(4, 64), zeros(64, 4), splits=2, out=elsewhere(4, 4)),
-    "attention_decode, out": lambda: k.attention_decode(
-        zeros(1, 1, 16), *[zeros(1, 1, 2, 16)] * 2, places(1), out=elsewhere(1, 1, 16)
+    "matmul in parts": lambda far: k.matmul(zeros(4, 64), zeros(64, 4), bias=far(4), splits=2),
+    "matmul in parts, out": lambda far: k.matmul(zeros(4, 64), zeros(64, 4), splits=2, out=far(4, 4)),
+    "attention_decode, out": lambda far: k.attention_decode(
+        zeros(1, 1, 16), *[zeros(1, 1, 2, 16)] * 2, places(1), out=far(1, 1, 16)
     ),
-    "softmax of few long rows, out": lambda: k.softmax(zeros(2, 8200), out=elsewhere(2, 8200)),
-    "argmax of long rows, out": lambda: k.argmax(zeros(2, 3000), out=elsewhere(2, dtype="int32")),
-    "sample_top_k": lambda: k.sample_top_k(zeros(2, 9), elsewhere(2, dtype="int32"), k=2),
-    "cross_entropy": lambda: k.cross_entropy(zeros(2, 9), elsewhere(2, dtype="int32")),
+    "softmax of few long rows, out": lambda far: k.softmax(zeros(2, 8200), out=far(2, 8200)),
+    "argmax of long rows, out": lambda far: k.argmax(zeros(2, 3000), out=far(2, dtype="int32")),
+    "sample_top_k": lambda far: k.sample_top_k(zeros(2, 9), far(2, dtype="int32"), k=2),
+    "cross_entropy": lambda far: k.cross_entropy(zeros(2, 9), far(2, dtype="int32")),
 }
 
 
 @pytest.mark.parametrize("case", FAR)
-def test_operands_of_two_kernels_are_on_one_device(host, monkeypatch, case):
+def test_operands_of_two_kernels_are_on_one_device(host, case):
     """What only the second one takes too: nothing was enqueued."""
-    monkeypatch.setenv("CUDA_ASYNC_HOST_DEVICES", "2")
-    with pytest.raises(ca.ContextError, match=r"is on host:0, .* on host:1; copy one over") as caught:
-        FAR[case]()
+    another = checked_device()
+
+    def far(*shape, dtype="float32"):
+        with ca.use_device(another):
+            return zeros(*shape, dtype=dtype)
+
+    with pytest.raises(ca.ContextError, match=r"is on .*, .* on .*; copy one over") as caught:
+        FAR[case](far)
     assert str(caught.value).startswith(case.split()[0].rstrip(","))
+    another.close()
 
 
 @pytest.mark.parametrize("case", REFUSED)
