@@ -237,6 +237,8 @@ async def test_drain_waits_for_abandoned_preparations(device):
         await ca.drain()
         drained.append(device.memory_stats().used_bytes)
 
+    gc.collect()
+    await ca.drain()
     before = device.memory_stats().used_bytes
     await ca.zeros(1)
     await ca.drain()

@@ -2,6 +2,7 @@
 
 import collections
 
+import numpy as np
 import pytest
 
 import cuda_async as ca
@@ -139,5 +140,19 @@ def test_a_branch_whose_stream_waits_already(stepped, streams, tensor, run_to_a_
     assert run_to_a_stop(branch)
     assert run_to_a_stop(home)
     assert not future.done
+    stepped.driver.advance_all()
+    assert future.done
+
+
+def test_a_branch_that_looks_at_data_waits_for_no_other_branch(stepped, streams, tensor, run_to_a_stop):
+    """It has enqueued nothing itself: it waits for an event of its own, behind what others have put there."""
+    home, one, other, _ = streams
+    ca.zeros(2).start(other)
+    looked = []
+    with ca.use_policy(InTurn([one, other])):
+        future = ca.parallel(tensor.to_host(), ca.value(np.ones(2)).map(looked.append)).start(home)
+    assert not looked
+    assert not run_to_a_stop(other)
+    assert len(looked) == 1
     stepped.driver.advance_all()
     assert future.done
