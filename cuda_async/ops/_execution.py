@@ -594,10 +594,8 @@ class Execution:
         if self.enqueued and self.ctx.device.is_healthy:
             with contextlib.suppress(Exception):  # the error that led here is the one to report
                 self.close_part()
-        if any(
-            source.error is not None for source in self.sources
-        ):  # that of the device: see raise_first_error
-            for source in self.sources:
+        if any(source.error is not None for source in self.sources):
+            for source in self.sources:  # who has that hears of no other: see raise_first_error
                 source.reported = True
         for frame in self.frames:
             given_up = getattr(frame, "given_up", None)

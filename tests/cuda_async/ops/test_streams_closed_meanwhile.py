@@ -376,6 +376,7 @@ async def test_a_step_that_is_refused_keeps_nothing(host, kind, use):
     with pytest.raises(ca.ClosedError, match="is closed; create another"):
         await future
     del op, source, future
+    await ca.drain()  # the worker thread may still be at its end
     gc.collect()
     await ca.drain()
     assert host.memory_stats().used_bytes == before
