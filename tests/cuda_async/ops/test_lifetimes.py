@@ -259,6 +259,7 @@ def test_a_failed_call_keeps_nothing_of_its_function(host, how):
         assert how == "stream closed" or isinstance(caught.value.__cause__, ValueError)
 
     use()
+    ca.drain().sync()
     gc.collect()
     ca.drain().sync()
     assert host.memory_stats().used_bytes == before
