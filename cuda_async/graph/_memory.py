@@ -326,6 +326,10 @@ class GraphMemory:
         self._end = 0
         self._total = 0
 
+    def has(self, chunk: Buffer) -> bool:
+        """Whether that is one of the chunks."""
+        return chunk in self._index
+
     def allocate(self, size_bytes: int, state: GraphState, *, may_reuse: bool, is_input: bool) -> Buffer:
         """Memory with an address for good.
 

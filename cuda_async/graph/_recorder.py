@@ -35,7 +35,7 @@ from ..ops import ExecutionContext
 from ..ops._turns import MAX_ENQUEUEING_S
 from ..scheduling import Stream, checkpoint, run_in_worker
 from ._driver import RecordingDriver
-from ._memory import OF_A_BODY, GraphBuffer, GraphMemory, GraphState
+from ._memory import OF_A_BODY, GraphBuffer, GraphMemory, GraphState, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -360,8 +360,12 @@ class Recorder:
                 raise CaptureError(OF_A_BODY)
 
     def _is_own(self, buffer: Buffer) -> bool:
-        """Whether it is memory of this graph: every launch uses all of that, and it may be dropped meanwhile."""
-        return isinstance(buffer, GraphBuffer) and buffer.state is self.state
+        """Whether it is memory of this graph: every launch uses all of that, and it may be dropped meanwhile.
+
+        What a part of this graph yields is the part's, or of whoever else has it.
+        """
+        is_ours = isinstance(buffer, GraphBuffer) and buffer.state is self.state
+        return is_ours and self.memory.has(root_of(buffer))
 
     def _users_of(self, buffer: Buffer) -> _Users:
         # Buffers of one graph share their chunks' usages, and are told apart here: where one has the number of another

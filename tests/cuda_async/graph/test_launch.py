@@ -641,3 +641,30 @@ async def test_inputs_go_by_name(device, kernels):
     for call in (graph, graph.replay):
         with pytest.raises(TypeError, match=r"inputs are given by name: x=\.\.\."):
             call(x)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+async def test_what_a_part_only_yields_is_ordered_too(stepped, writes):
+    """An input that a part passes on is read, or written, by what comes behind that part."""
+    stream = stepped.create_stream()
+    x = ca.full(8, 1.0).start(ca.SingleStream(stream))
+    stepped.driver.advance_all()
+    x = x.result()
+
+    def at_once(op):
+        future = op.start(ca.SingleStream(stream))
+        while not future.done:  # a worker thread makes graphs
+            stepped.driver.advance_all()
+        return future.result()
+
+    part = at_once(ca.value(x).graph(inputs={"x": x}))
+    use = (lambda t: ca.fill(t, 9.0)) if writes else ca.copy
+    graph = at_once(part.launch().then(use).graph())
+    first, second = stepped.create_stream(), stepped.create_stream()
+    ca.fill(x, 5.0).start(ca.SingleStream(first))
+    future = graph.launch().start(ca.SingleStream(second))
+    while stepped.driver.advance(second._handle):
+        pass
+    assert stepped.driver.is_blocked(second._handle)
+    stepped.driver.advance_all()
+    assert future.done
