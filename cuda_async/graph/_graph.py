@@ -248,8 +248,8 @@ class CudaGraph(Generic[T]):
             inputs: by name, a tensor or an array of the input's shape and type, which is copied into it; a number,
                 which fills it; or an operation that yields a tensor. Inputs that are not named stay what they are.
         Raises:
-            TypeError: no such input, or another element type. ValueError: another shape. OverflowError: a number that
-                the input's type cannot hold. (Of operations: when it runs.)
+            TypeError: no such input, a value without a name, or another element type. ValueError: another shape.
+                OverflowError: a number that the input's type cannot hold. (Of operations: when it runs.)
         """
         return self._with_inputs(unnamed, inputs, copies=False)
 

@@ -203,7 +203,7 @@ class DeviceOp(Generic[T_co]):
         Args:
             inputs: tensors that the operation reads, by the names by which `CudaGraph.replay()` sets them.
         Raises (when it runs):
-            CaptureError: a step cannot be part of a graph; the message names it.
+            CaptureError: a step cannot be part of a graph, or nothing uses an input; the message names it.
         """
         from ..graph import Capture
 

@@ -15,9 +15,9 @@ from ._operands import (
     INT32,
     LARGEST_FLOAT32,
     Operand,
-    check_apart,
     check_dtype,
     check_flags,
+    check_operands,
     check_shape,
     floor_power_of_two,
     following,
@@ -197,7 +197,7 @@ def attention_decode(
         place = mutable(
             output("attention_decode", out, q.shape, q.dtype, view=(batch, key_heads, group, size))
         )
-        check_apart("attention_decode", out, q=q, keys=keys, values=values, positions=positions)
+        check_operands("attention_decode", out, q=q, keys=keys, values=values, positions=positions)
         factor = _factor("attention_decode", scale, size)
         grouped = viewed("attention_decode", (batch, key_heads, group, size), q=q)
         tile = (rows, block, max(16, side))

@@ -10,10 +10,10 @@ from . import raw
 from ._operands import (
     FLOATS,
     Operand,
-    check_apart,
     check_choice,
     check_dtype,
     check_flags,
+    check_operands,
     check_shape,
     first_of,
     following,
@@ -107,7 +107,7 @@ def matmul(
         check_shape("matmul", (m, n), residual=residual)
         plan = product_plan(a, m, n, k, tf32=tf32)
         place = output("matmul", out, (m, n), a.dtype)
-        check_apart("matmul", out, a=a, b=b, bias=bias, residual=residual)
+        check_operands("matmul", out, a=a, b=b, bias=bias, residual=residual)
         product = _Product(a, b, bias, residual, activation, precision_of(a, tf32))
         steps = -(-k // plan.depth)  # a share has one at least: more shares would be sums of nothing
         parts = 1 if persistent else int(splits or 0) or _splits(plan, m, n, k, multiprocessors(a))
@@ -295,7 +295,7 @@ def _layer(
         else:
             place_now = None if out is None else output(name, out, shape, x.dtype, view=(m, n))
             assert not isinstance(place_now, ca.DeviceOp)
-            check_apart(name, out, x=x, weight=weight, bias=bias, residual=residual)
+            check_operands(name, out, x=x, weight=weight, bias=bias, residual=residual)
             op = matmul(
                 rows, weight.T, bias=bias, activation=activation, residual=more, tf32=tf32, out=place_now
             )
@@ -336,7 +336,7 @@ def batched_matmul(
         (count, m, k), n = a.shape, b.shape[2]
         plan = product_plan(a, m, n, k, tf32=tf32, count=count)
         place = output("batched_matmul", out, (count, m, n), a.dtype)
-        check_apart("batched_matmul", out, a=a, b=b)
+        check_operands("batched_matmul", out, a=a, b=b)
         tiles = place.partition((1, plan.rows, plan.columns))
 
         def multiply(a: Tensor, b: Tensor) -> DeviceOp[Tensor]:

@@ -13,8 +13,8 @@ from ._operands import (
     LONGEST_ROW,
     Operand,
     by_rows,
-    check_apart,
     check_dtype,
+    check_operands,
     check_rows,
     check_shape,
     first_of,
@@ -85,7 +85,7 @@ def _softmax_in_shares(x: Tensor, chunk: int, out: Tensor | None) -> DeviceOp[Te
     rows, columns = across.shape
     count = -(-columns // chunk)
     place = output("softmax", out, x.shape, x.dtype, view=(rows, columns)).partition((1, chunk))
-    check_apart("softmax", out, x=x)
+    check_operands("softmax", out, x=x)
     largest, total = (ca.empty((rows, count), ca.float32).partition((1, 1)) for _ in range(2))
     return raw.softmax_shares(largest, total, across, chunk).then(
         lambda made: first_of(

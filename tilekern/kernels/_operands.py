@@ -25,10 +25,10 @@ __all__ = [
     "LONGEST_ROW",
     "Operand",
     "by_rows",
-    "check_apart",
     "check_choice",
     "check_dtype",
     "check_flags",
+    "check_operands",
     "check_rows",
     "check_shape",
     "first_of",
@@ -147,7 +147,7 @@ def first_of(op: DeviceOp[tuple[Any, ...]], shape: tuple[int, ...] | None = None
     return op.map(taken)
 
 
-def check_apart(name: str, out: Tensor | None, **reads: Tensor | None) -> None:
+def check_operands(name: str, out: Tensor | None, **reads: Tensor | None) -> None:
     """Refuse operands on several devices, and an `out` that shares memory with what a function reads.
 
     A kernel does so by itself; this is for functions of two, where the first may know nothing of an operand, and

@@ -15,9 +15,9 @@ from ._operands import (
     INTEGERS,
     LARGEST_FLOAT32,
     Operand,
-    check_apart,
     check_choice,
     check_dtype,
+    check_operands,
     check_shape,
     first_of,
     following,
@@ -58,7 +58,7 @@ def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
         if chunks == 1:
             found = raw.argmax_chunks(values, place.reshape(rows, 1).partition((1, 1)), x, chunk)
             return found[1].unpartition().reshape(rows)
-        check_apart("argmax", out, x=x)
+        check_operands("argmax", out, x=x)
         places = ca.empty((rows, chunks), ca.int32).partition((1, 1))
         found = raw.argmax_chunks(values, places, x, chunk)
         return found.then(
@@ -124,7 +124,7 @@ def sample_top_k(
         if k > columns:
             raise ValueError(f"sample_top_k: k is {k}, a row has {columns} elements")
         place = output("sample_top_k", out, (rows,), ca.int32)
-        check_apart("sample_top_k", out, logits=logits, counters=counters)
+        check_operands("sample_top_k", out, logits=logits, counters=counters)
         if takes_likeliest:
             return argmax(logits, out=out)
         size = power_of_two(k)
@@ -170,7 +170,7 @@ def cross_entropy(
             )
         rows, columns = _scores("cross_entropy", logits=logits)
         check_shape("cross_entropy", (rows,), labels=labels)
-        check_apart("cross_entropy", None, logits=logits, labels=labels)
+        check_operands("cross_entropy", None, logits=logits, labels=labels)
         losses = ca.empty((rows,), ca.float32).partition(1)
         chunk = min(2 * CHUNK, power_of_two(columns))
         kernel = tuned(raw.cross_entropy, occupancy=occupancy_of(chunk))

@@ -556,10 +556,17 @@ def _explained(problem: BaseException, entry: Entry, handled: BaseException | No
     )
     error.add_note(text)
     error.__cause__ = problem
-    found: BaseException | None = problem
-    while found is not None:
+    chained: list[BaseException | None] = [problem]
+    seen: set[int] = set()  # they may refer to each other in a ring
+    while chained:
+        found = chained.pop()
+        if found is None or id(found) in seen:
+            continue
+        seen.add(id(found))
         found.__traceback__ = None
-        found = found.__cause__ or found.__context__
+        chained += [found.__cause__, found.__context__]
+        if isinstance(found, BaseExceptionGroup):
+            chained += found.exceptions
     return error
 
 

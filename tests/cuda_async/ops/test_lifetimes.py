@@ -263,3 +263,20 @@ def test_a_failed_call_keeps_nothing_of_its_function(host, how):
     gc.collect()
     ca.drain().sync()
     assert host.memory_stats().used_bytes == before
+
+
+def test_errors_that_refer_to_each_other_are_told(host):
+    """The chain of what went wrong may be a ring, or a group."""
+
+    def fail(_):
+        first, second = ValueError("as planned"), TypeError("behind it")
+        first.__cause__, second.__cause__ = second, first
+        raise first
+
+    def fail_together(_):
+        raise ExceptionGroup("as planned", [ValueError("one"), TypeError("another")])
+
+    for call, words in ((fail, "behind it"), (fail_together, "another")):
+        with pytest.raises(KernelError, match="as planned") as caught:
+            ca.foreign(call).sync()
+        assert words in caught.value.__notes__[0]
