@@ -9,6 +9,7 @@ for the source comes out of every consumer too, so a consumer's completion looks
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gc
 import operator
@@ -18,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import CaptureError, ConsumedError, CudaAsyncError, ReentrancyError, StaleOutputError
-from ..memory import Tensor
+from ..memory import MappedPartition, Mut, Partition, Read, Tensor
 from ..scheduling import (
     block_on,
     check_not_forked,
@@ -31,7 +32,7 @@ from ._execution import DeviceWait, Execution, device_hint, holds_arrays, interr
 from ._op import DeviceOp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
     from ..scheduling import Device, Submission
@@ -45,24 +46,41 @@ T = TypeVar("T")
 IS_FREE_THREADED = "t" in sys.abiflags
 
 
+MAX_DEPTH = 64
+"""Of what a shared operation yields, one in the other."""
+
+
 class StillRecordedError(StaleOutputError):
     """A shared operation was used while another task records it into a graph: who comes later is served."""
 
 
-def _check_filled(value: Any, depth: int = 3) -> None:
-    """Refuse what a graph that is still being recorded is to fill.
+def _check_filled(value: Any, depth: int = MAX_DEPTH) -> None:
+    """Refuse what a graph that is still being recorded is to fill; a graph's output may be any of these.
 
     Raises:
         StillRecordedError: so that nobody takes it for the outcome of an operation that builds on this one.
     """
     if isinstance(value, Tensor):
-        if value._buffer.is_recorded:
+        buffer = value._buffer
+        if buffer.is_recorded or buffer.address < 0:  # or is given up at this moment
             raise StillRecordedError(
                 "this shared operation belongs to a graph that is being recorded, and holds nothing yet; use it in the "
                 "recording, or when that is over"
             )
-    elif depth and isinstance(value, (tuple, list, dict)):
-        for part in value.values() if isinstance(value, dict) else value:
+        return
+    parts: Iterable[Any] = ()
+    if isinstance(value, (Partition, Mut, Read)):
+        parts = (value.tensor,)
+    elif isinstance(value, MappedPartition):
+        parts = (value.partition,)
+    elif isinstance(value, (tuple, list)):
+        parts = value
+    elif isinstance(value, dict):
+        parts = value.values()
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = (getattr(value, field.name) for field in dataclasses.fields(value))
+    if depth:
+        for part in parts:
             _check_filled(part, depth - 1)
 
 
@@ -242,24 +260,30 @@ class Gate:
 
     def deliver(self, execution: Execution) -> Any:
         """The value, ordered behind the source on the consumer's stream; or the source's exception."""
-        submission = self.submission
-        if self.error is not None:
-            execution.sources += self.sources
-            raise self.error.with_traceback(self.traceback)
-        recorder = self._recorder
+        with self.lock:  # a recording that another thread gives up takes all of it back
+            settled, value, error, traceback = self.settled, self.value, self.error, self.traceback
+            submission, sources, recorder = self.submission, self.sources, self._recorder
+        if not settled:
+            raise StillRecordedError(
+                "the recording that had run this shared operation was given up at this moment; use it again"
+            )
+        if error is not None:
+            execution.sources += sources
+            raise error.with_traceback(traceback)
         if recorder is not None and recorder is not execution.ctx.stream._recorder:
-            _check_filled(self.value)
+            _check_filled(value)
         if submission is not None:
             if submission.poll():
-                ended = [*self.sources, submission]
+                ended = [*sources, submission]
                 if any(one.error is not None for one in ended):
                     execution.sources += ended
                 raise_first_error(ended)
             else:
-                self._order(execution, submission)
-        return self.value
+                self._order(execution, submission, sources, value)
+        return value
 
-    def _order(self, execution: Execution, submission: Submission) -> None:
+    @staticmethod
+    def _order(execution: Execution, submission: Submission, sources: list[Submission], value: Any) -> None:
         """The consumer goes on behind the source, and its own completion will look at the source's."""
         ctx = execution.ctx
         stream = ctx.stream
@@ -270,9 +294,9 @@ class Gate:
                 stream._wait_for(submission.stream, submission.number)
                 # Where it had waited already, nothing is new, but who joins this stream needs an event behind that.
                 stream._dirty = True
-        execution.sources += [*self.sources, submission]
+        execution.sources += [*sources, submission]
         if not execution.host_pending:
-            execution.host_pending = holds_arrays(self.value)
+            execution.host_pending = holds_arrays(value)
 
     def begin(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` once settled; returns how to give up.
@@ -282,7 +306,8 @@ class Gate:
         """
         check_not_forked(self.forks, "this shared operation")
         with self.lock:
-            waits = not self.settled
+            # Where its recording was given up since somebody asked, nobody runs it: who waits shall.
+            waits = not self.settled and self.source is None
             if waits:
                 self._waiting.append(wake)
         if not waits:

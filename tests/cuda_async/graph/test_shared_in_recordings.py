@@ -7,6 +7,7 @@ import functools
 import gc
 import threading
 import weakref
+from dataclasses import dataclass
 
 import anyio
 import anyio.to_thread
@@ -15,6 +16,7 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.errors import CaptureError, StaleOutputError
+from cuda_async.ops._shared import Gate
 
 pytestmark = pytest.mark.anyio
 
@@ -123,6 +125,69 @@ async def test_what_builds_on_a_recorded_operation_is_run_when_that_is_over(devi
     await ca.drain()
     assert (await outer.then(ca.copy).to_host()).tolist() == [1.0] * 3
     assert (await inner.to_host()).tolist() == [1.0] * 3
+
+
+@dataclass
+class Wrapped:
+    tensor: ca.Tensor
+
+
+WRAPS = {
+    "partition": (lambda t: t.partition(2), lambda v: v.tensor),
+    "mapped partition": (lambda t: t.partition(2).map(1, 1), lambda v: v.partition.tensor),
+    "operand": (ca.mut, lambda v: v.tensor),
+    "dataclass": (Wrapped, lambda v: v.tensor),
+    "nested": (lambda t: [[[[{"t": t}]]]], lambda v: v[0][0][0][0]["t"]),
+}
+
+
+@pytest.mark.parametrize("kind", WRAPS)
+async def test_whatever_a_recorded_operation_yields_holds_nothing_yet(device, kind):
+    wrap, taken = WRAPS[kind]
+    latches = began, released = threading.Event(), threading.Event()
+    inner = ca.full(4, 2.0).map(wrap).shared()
+    outer = inner.map(lambda value: value).shared()
+    future = inner.then(lambda v: Held(latches).then(lambda _: ca.copy(taken(v)))).then(fails).graph().start()
+    await anyio.to_thread.run_sync(began.wait, 10)
+    with pytest.raises(StaleOutputError, match="belongs to a graph that is being recorded"):
+        await outer
+    released.set()
+    with pytest.raises(RuntimeError, match="as planned"):
+        await future
+    for op in (outer, inner):
+        assert (await taken(await op).to_host()).tolist() == [2.0] * 4
+
+
+async def test_a_recording_that_is_given_up_while_somebody_takes_its_outcome(device, monkeypatch):
+    """By another thread, between the two steps of a consumer."""
+    latches = began, released = threading.Event(), threading.Event()
+    inner = ca.ones(3).shared()
+    outer = inner.then(ca.copy).shared()
+    deliver = Gate.deliver
+
+    def given_up_and_delivered(gate, execution):
+        if gate is inner._gate:
+            gate.undo()
+        return deliver(gate, execution)
+
+    future = inner.then(lambda t: Held(latches).then(lambda _: ca.copy(t))).graph().start()
+    await anyio.to_thread.run_sync(began.wait, 10)
+    with monkeypatch.context() as patched:
+        patched.setattr(Gate, "deliver", given_up_and_delivered)
+        with pytest.raises(StaleOutputError, match="given up at this moment; use it again"):
+            await outer
+    assert future.cancel()
+    released.set()
+    await ca.drain()
+    for op in (outer, inner):
+        assert (await op.then(ca.copy).to_host()).tolist() == [1.0] * 3
+
+
+def test_who_waits_for_what_nobody_runs_goes_on(device):
+    """A recording was given up between asking and waiting: who asked runs it."""
+    told = []
+    ca.ones(3).shared()._gate.begin(lambda: told.append(1))
+    assert told == [1]
 
 
 async def test_what_builds_on_a_recorded_operation_is_run_when_the_graph_is_made(device):
