@@ -28,6 +28,8 @@ CHECKED := tests/cuda_async tests/tilekern/kernels tests/tilekern/arrays tests/t
 CHECKED_IN_CI := tests/tilekern/kernels/test_kernels_rows.py tests/tilekern/kernels/test_kernels_normalise.py \
   tests/tilekern/kernels/test_kernels_matmul.py tests/cuda_async/graph/test_random_graphs.py \
   tests/cuda_async/ops/test_random_operations.py
+# What runs once more in Python alone, where the launch is compiled.
+WITHOUT_NATIVE := tests/cuda_async/ops tests/cuda_async/graph tests/cuda_async/driver/cuda tests/cases tests/threads
 NVCC ?= nvcc
 
 .DEFAULT_GOAL := help
@@ -44,6 +46,7 @@ test: lint ## what CI runs: lint, types, tests (no GPU needed)
 	$(PYTEST) -m "timing and not slow and not gpu" || status=$$?; \
 	$(PYTEST) -m "not timing and not slow and not gpu" -n $(WORKERS) $(ARGS) || status=$$?; \
 	CUDA_ASYNC_HOST_CHECK=1 $(PYTEST) -m "not timing and not slow and not gpu" -n $(WORKERS) $(CHECKED_IN_CI) || status=$$?; \
+	CUDA_ASYNC_NATIVE=0 $(PYTEST) -m "not timing and not slow and not gpu" -n $(WORKERS) $(WITHOUT_NATIVE) || status=$$?; \
 	exit $$status
 
 test-checked: test-environment ## the tests of the library and the examples while the host device looks for races

@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cuda_async.native import native
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
@@ -219,6 +221,7 @@ def machine(device: ca.Device) -> dict[str, object]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
+        "compiled launch": native is not None,
         "packages": {name: version for name in packages if (version := _version(name))},
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "command": _command(),

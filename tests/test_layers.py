@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # cuda_async, from the lowest layer to the highest. A module of a layer imports its own layer and those
 # before it. The package's __init__ stands above all of them.
-CUDA_ASYNC = ("errors", "driver", "memory", "scheduling", "ops", "graph", "testing")
+CUDA_ASYNC = ("errors", "native", "driver", "memory", "scheduling", "ops", "graph", "testing")
 
 # tilekern: what each part may import of tilekern besides itself. What is in none of
 # these (`kernels`, `arrays`, `tune`, ...) stands on the public surface of all the rest.

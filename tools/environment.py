@@ -1,7 +1,7 @@
 """Make a virtual environment for `make`, once: re-used until what it was made from changes.
 
-Standard library only, any Python from 3.11 on. The environment's stamp is a hash of pyproject.toml, the
-extras, the interpreter and the checkout's place (the package is installed in editable mode), so a second
+Standard library only, any Python from 3.11 on. The environment's stamp is a hash of pyproject.toml, the C that is
+compiled, the extras, the interpreter and the checkout's place (the package is installed in editable mode), so a second
 call costs some 50 ms. A failed installation leaves no stamp and is started anew.
 
     python3 tools/environment.py build/venv-test dev
@@ -41,6 +41,7 @@ def stamp(extras: str) -> str:
     """What the environment depends on, as one hash."""
     parts = (
         (ROOT / "pyproject.toml").read_text(encoding="utf-8"),
+        (ROOT / "cuda_async" / "native" / "_native.c").read_text(encoding="utf-8"),
         extras,
         sys.version,
         sys.executable,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from ..native import compiled
 from ._tensor import Tensor
 
 __all__ = ["Mut", "Read", "mut", "read"]
@@ -71,3 +72,7 @@ def mut(tensor: Tensor) -> Mut:
     wrapped = Mut()
     wrapped.tensor = tensor
     return wrapped
+
+
+read = compiled("MAKES_OPERAND", read, Read, Tensor)
+mut = compiled("MAKES_OPERAND", mut, Mut, Tensor)

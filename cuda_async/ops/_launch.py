@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..driver import ArgumentBlock
 from ..errors import AliasError, LaunchError
 from ..memory import Mut, Read, Tensor
+from ..native import compiled
 from ..scheduling import order_read, order_uses, order_write
+from ._combinators import Then
 from ._context import check_operand
 from ._declared import byte_range, declare
 from ._execution import common
@@ -213,6 +215,7 @@ class PlainLaunch(Launch):
 
 PlainLaunch.__name__ = PlainLaunch.__qualname__ = "Launch"  # what messages call it
 common.launch = PlainLaunch
+DeviceOp.then = compiled("MAKES_THEN", DeviceOp.then, Then, Then, PlainLaunch)  # type: ignore[method-assign]
 
 
 class LaunchWithOptions(Launch):

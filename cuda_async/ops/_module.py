@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..driver import ArgumentBlock, FunctionHandle, FunctionInfo, HostImage, ModuleHandle
 from ..errors import CompileError, LaunchError
 from ..memory import Mut, Read, Tensor
+from ..native import compiled
 from ..scheduling import Device, order_read, order_write
 from ._arguments import LaunchPlan, make_plan, parse_signature
 from ._context import check_operand
@@ -645,6 +646,9 @@ class Function:
 
     def __repr__(self) -> str:
         return f"Function({self.name!r} of {self.module.name!r})"
+
+
+Function.launch = compiled("MAKES_LAUNCH", Function.launch, PlainLaunch)
 
 
 def _refuse_tensors(name: str, values: Sequence[Any]) -> None:

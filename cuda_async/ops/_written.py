@@ -12,17 +12,23 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ._arguments import MUT, OTHER, READ
+from ..memory import Buffer, Mut, Read, Tensor, Usage
+from ..native import native
+from ..scheduling import Stream
+from ._arguments import INT, MUT, OTHER, READ
+from ._context import ExecutionContext
 from ._declared import declare
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType
 
-    from ..memory import Buffer
     from ._arguments import LaunchPlan
 
 __all__ = ["LaunchFunction", "Unpack", "write_bound_launch", "write_launch", "write_unpack"]
+
+if native is not None:
+    native.learn(Read, Mut, Tensor, Buffer, Usage, Stream, ExecutionContext)
 
 Unpack = Callable[[Any, Any], tuple[Any, Any, Any, Any]]
 """(args, device) -> (values, outputs, read buffers, written buffers)."""
@@ -59,7 +65,36 @@ def write_launch(
     """
     names = {**names, "pack_errors": (struct.error, OverflowError)}
     careful = _write_launch(plan, types, names, is_quick=False)
-    return _write_launch(plan, types, {**names, "launch_with_care": careful}, is_quick=True), careful
+    names["launch_with_care"] = careful
+    return _native_launch(plan, types, names) or _write_launch(plan, types, names, is_quick=True), careful
+
+
+def _native_launch(plan: LaunchPlan, types: Sequence[type], names: dict[str, Any]) -> LaunchFunction | None:
+    """The quick function as the compiled module has it; None where there is none for these types.
+
+    It packs tensors, and what is exactly an int, a bool or a float, on devices that do not check.
+    """
+    loaded, block = names["loaded"], names["block"]
+    if native is None or len(types) > native.MAX_ARGUMENTS or block.size_bytes > native.MAX_BLOCK_BYTES:
+        return None
+    if getattr(names["driver"], "checker", None) is not None:
+        return None
+    steps = []
+    for (code, low, high, _, _), cls, parameter in zip(plan.steps, types, loaded.info.parameters):
+        place = parameter.size_bytes, parameter.offset_bytes
+        if code in (READ, MUT):
+            steps.append((cls, native.READS if code == READ else native.WRITES, *place, 0, 0, 0.0))
+        elif code == INT and cls in (int, bool):
+            steps.append((cls, native.INTEGER, *place, int(low), int(high), 0.0))
+        elif code == OTHER and cls is float and high:
+            steps.append((cls, native.FLOAT, *place, 0, 0, high))
+        else:
+            return None
+    functions = (names[name] for name in ("launch_anew", "launch_with_care", "order_read", "order_write"))
+    launch: LaunchFunction = native.QuickLaunch(
+        loaded, names["own_device"], *functions, block.buffer, tuple(steps)
+    )
+    return launch
 
 
 def _write_launch(
@@ -153,7 +188,13 @@ def write_bound_launch(
     launch: LaunchFunction = written_function(
         "launch(args, ctx, config)", lines, names, f"bound launch of {kernel}"
     )
-    return launch
+    if native is None or len(reads) + len(writes) > native.MAX_ARGUMENTS:
+        return launch
+    others = (names[name] for name in ("order_read", "order_write", "outputs", "launches", "bind_on"))
+    quick: LaunchFunction = native.QuickBoundLaunch(
+        names["loaded"], names["own_device"], launch, *others, tuple(reads), tuple(writes)
+    )
+    return quick
 
 
 def _under_lock(body: Sequence[str]) -> list[str]:

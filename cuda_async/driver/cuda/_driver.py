@@ -11,6 +11,7 @@ still be inside a call when the interpreter ends, and the process's end frees ev
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
 import threading
@@ -19,6 +20,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ...errors import ClosedError, CompileError, ContextError
+from ...native import native
 from .._protocol import EventHandle, FunctionHandle, StreamHandle
 from ._bindings import FORKED, find_driver
 from ._calls import entry_point, pointer
@@ -273,6 +275,13 @@ class CudaDriver(GraphCalls):
         takes them 0.2 us more.
         """
         config = self._build_config(grid, block, shared_bytes, stream, None, False)
+        if native is not None:
+            entry = ctypes.cast(self._launch_by_pointers, ctypes.c_void_p).value
+            native_function = int(self._functions[function])
+            launch: Callable[[], int] = native.Enqueue(
+                entry, config.getPtr(), native_function, arguments.pointers_address, (config, arguments)
+            )
+            return launch
         enqueue = functools.partial(
             self._launch_by_pointers,
             pointer(config.getPtr()),

@@ -248,8 +248,12 @@ def test_launches_with_another_grid_from_another_thread(device, monkeypatch):
                 other.join()
             lock.acquire()
 
+        acquire = __enter__
+
         def __exit__(self, *_):
             lock.release()
+
+        release = __exit__
 
     ca.fill(memory, 1.0).sync()
     with monkeypatch.context() as patch:
