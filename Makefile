@@ -29,7 +29,7 @@ CHECKED_IN_CI := tests/tilekern/kernels/test_kernels_rows.py tests/tilekern/kern
   tests/tilekern/kernels/test_kernels_matmul.py tests/cuda_async/graph/test_random_graphs.py \
   tests/cuda_async/ops/test_random_operations.py
 # What runs once more in Python alone, where the launch is compiled.
-WITHOUT_NATIVE := tests/cuda_async/ops tests/cuda_async/graph tests/cuda_async/driver/cuda tests/cases tests/threads
+WITHOUT_NATIVE := tests/cuda_async/ops tests/cuda_async/driver/cuda tests/threads
 NVCC ?= nvcc
 
 .DEFAULT_GOAL := help

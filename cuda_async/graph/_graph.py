@@ -142,6 +142,7 @@ class CudaGraph(Generic[T]):
         self._check_inputs()
         for buffer in self._template.shared:
             buffer.note_shared()
+        recorder.take_shared(self._writes)
         recorder.release()
         return self
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import ClosedError, StaleOutputError
 from ..memory import Buffer, Usage
+from ..ops._shared import NotFilledYetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -128,6 +129,13 @@ class GraphState:
             for other in self.linked:
                 other.is_current = False
         return self.generation
+
+    def check_launched(self) -> None:
+        """For a shared operation that is part of the graph: raises where that was never launched."""
+        if not self.generation:
+            raise NotFilledYetError(
+                "this shared operation is part of a graph, and runs with it; launch the graph first"
+            )
 
     def note_failed(self, stream: Stream, number: int, error: BaseException) -> None:
         """What was enqueued in that number of `stream` failed."""
@@ -236,7 +244,7 @@ class GraphBuffer(Buffer):
     def check_filled(self) -> None:
         """`check_usable`; raises `StaleOutputError` too while the graph that fills it is being recorded."""
         if self.is_recorded and not self._freed:
-            raise StaleOutputError(
+            raise NotFilledYetError(
                 "this tensor belongs to a graph that is being recorded, and holds nothing yet: give the operation to "
                 "the recording (scope.record(op)), or launch the graph first"
             )
@@ -269,7 +277,7 @@ class GraphBuffer(Buffer):
                 "launch the graph again"
             )
         if self.state.generation < (self.generation or 0):
-            raise StaleOutputError(
+            raise NotFilledYetError(
                 "this output of a graph is empty: the first launch will fill it; launch the graph first, or use "
                 "what graph.launch() yields"
             )

@@ -23,10 +23,11 @@ from ._memory import GraphBuffer, GraphState, root_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
 
+    from ..driver.graph import Node
     from ..memory import Buffer, DType
     from ..ops import ExecutionContext
 
-__all__ = ["OutputTemplate"]
+__all__ = ["OutputTemplate", "output_of_shared"]
 
 
 class _Launch:
@@ -273,3 +274,30 @@ class OutputTemplate:
             return made
 
         return build
+
+
+class _SharedTemplate(OutputTemplate):
+    """Of what a shared operation yields: memory of the graph's own is told apart as it is."""
+
+    def _of_tensor(self, tensor: Tensor) -> Callable[[_Launch], Any] | None:
+        return None if isinstance(tensor._buffer, GraphBuffer) else super()._of_tensor(tensor)
+
+
+def output_of_shared(
+    value: Any, written: Container[Buffer], state: GraphState, body: list[Node] | None
+) -> Any:  # whatever an operation yields
+    """What a shared operation that was recorded yields for others: an output of the first launch.
+
+    Args:
+        body: of the conditional that it was recorded in, if it was.
+    """
+    try:
+        template = _SharedTemplate(value, written)
+    except CaptureError:  # in an object that cannot be made anew: it stays what it is
+        return value
+    made, buffers = template.build_recorded(state)
+    for buffer in buffers:
+        buffer.body = body
+    for given in template.shared:
+        given.note_shared()
+    return made

@@ -36,15 +36,16 @@ from ..ops._turns import MAX_ENQUEUEING_S
 from ..scheduling import Stream, checkpoint, run_in_worker
 from ._driver import RecordingDriver
 from ._memory import OF_A_BODY, GraphBuffer, GraphMemory, GraphState, root_of
+from ._outputs import output_of_shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from ..driver import ArgumentBlock, Driver, FunctionHandle, StreamHandle
     from ..memory import Buffer
     from ..ops._execution import Execution
     from ..ops._shared import Gate
-    from ..scheduling import Device, Submission
+    from ..scheduling import Device, Submission, Unfinished
     from ..scheduling._recorder import Recorder as RecorderProtocol
 
 __all__ = ["Lane", "Recorder", "RecordingContext", "RecordingStream", "Uses"]
@@ -309,6 +310,8 @@ class Recorder:
         self._yielded: list[tuple[GraphState, list[GraphBuffer]]] = []
         self._overwritten: list[GraphBuffer] = []
         self._shared: list[tuple[Gate, Lane]] = []
+        self._kept: list[tuple[Gate, Any]] = []  # with what they yield then
+        self._leaving: list[Unfinished] = []
         self._made: list[weakref.ref[GraphBuffer]] | None = None  # since the mark
         self.held: list[object] = []
         self._users: dict[object, _Users] = {}
@@ -549,16 +552,36 @@ class Recorder:
         self.release()
         self._undo_shared(0)
 
+    @property
+    def node_count(self) -> int:
+        """Nodes so far, those of bodies among them."""
+        return len(self.uses)
+
+    def take_shared(self, written: Container[Buffer]) -> None:
+        """What shared operations that were recorded yield for others, as outputs of the graph, which writes these."""
+        self._kept = []
+        for gate, lane in self._shared:
+            body = None if lane.body is self.nodes else lane.body
+            self._kept.append((gate, output_of_shared(gate.value, written, self.state, body)))
+
     def keep_shared(self) -> None:
         """The graph is made: shared operations that were recorded have run."""
-        for gate, _ in self._shared:
-            gate.keep()
+        for gate, value in self._kept:
+            gate.keep(value, self.state.check_launched)
         self._shared = []
+        self._kept = []
 
     def _undo_shared(self, count: int) -> None:
         for gate, _ in self._shared[count:]:
-            gate.undo()
+            left = gate.undo()
+            if left is not None:
+                self._leaving.append(left)
         del self._shared[count:]
+
+    def leaving(self) -> list[Unfinished]:
+        """What is over when no other thread is at a step of a run that was given up, in this recording."""
+        self._leaving = [left for left in self._leaving if not left.done]
+        return self._leaving
 
     # -- going back, where one operation of several failed
 
@@ -579,8 +602,14 @@ class Recorder:
             overwritten=len(self._overwritten),
         )
 
-    def back_to(self, mark: Mark) -> None:
-        """Forget what was recorded since `mark`; no branch is open then. Its order still counts."""
+    def back_to(self, mark: Mark) -> bool:
+        """Forget what was recorded since `mark`; no branch is open then. Its order still counts.
+
+        False where another thread is at a step of it still: once all of `leaving()` are over, do it again.
+        """
+        self._undo_shared(mark.shared)
+        if self.leaving():
+            return False
         self.root.tail, self.root.extra, self.inputs = mark.tail, mark.extra, mark.inputs
         for node in self.nodes[mark.nodes :]:
             self.uses.pop(node, None)
@@ -605,4 +634,4 @@ class Recorder:
             if (alive := made()) is not None:
                 alive.undo()
         self._made = None
-        self._undo_shared(mark.shared)
+        return True

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from ..errors import CaptureError
 from ..ops import DeviceOp
 from ..ops._execution import Execution, _WorkerBlock, check_not_in_callback, check_stream
+from ..scheduling import wait_for_callback
 from ._capture import check_inputs
 from ._graph import CudaGraph
-from ._recorder import Recorder
+from ._recorder import Mark, Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,7 @@ class Scope:
     _graph: CudaGraph[Any] | None
     _state: str  # "new", "open", "done" or "failed"
     _busy: threading.Lock  # held while an operation is recorded
+    _behind: Mark | None  # where to go back to, once other threads have ended the step of it that they are at
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("scopes are made by CudaGraph.scope(stream)")
@@ -49,6 +51,7 @@ class Scope:
         self._graph = None
         self._state = "new"
         self._busy = threading.Lock()
+        self._behind = None
         return self
 
     def record(self, op: DeviceOp[T]) -> T:
@@ -62,8 +65,10 @@ class Scope:
                 operation cannot be part of a graph.
         """
         execution = self._begin(op)
-        mark = self._recorder.mark()
+        mark = None
         try:
+            self._go_back()
+            mark = self._recorder.mark()
             while not execution.run():
                 assert execution.block is not None
                 execution.block.run_blocking()
@@ -79,8 +84,10 @@ class Scope:
     async def arecord(self, op: DeviceOp[T]) -> T:
         """`record`, with slow preparation off the loop."""
         execution = self._begin(op)
-        mark = self._recorder.mark()
+        mark = None
         try:
+            await self._ago_back()
+            mark = self._recorder.mark()
             while not execution.run():
                 assert execution.block is not None
                 await execution.block.wait()
@@ -122,9 +129,28 @@ class Scope:
                 "the scope ended while this operation was being recorded; await it in the block"
             )
 
-    def _undo(self, execution: Execution, mark: Any) -> None:  # what mark() gave
+    def _undo(self, execution: Execution, mark: Mark | None) -> None:
         execution.abandon()
-        self._recorder.back_to(mark)
+        if mark is not None and not self._recorder.back_to(mark):
+            self._behind = mark
+
+    def _go_back(self) -> None:
+        """Where an operation was given up while another thread was at a step of it: wait for that, and forget it."""
+        while self._behind is not None:
+            for left in self._recorder.leaving():
+                left.block()
+            self._forget_left()
+
+    async def _ago_back(self) -> None:
+        while self._behind is not None:
+            for left in self._recorder.leaving():
+                await wait_for_callback(left.begin_waiting, _describe_left)
+            self._forget_left()
+            self._check_going_on()
+
+    def _forget_left(self) -> None:
+        if self._behind is not None and self._recorder.back_to(self._behind):
+            self._behind = None
 
     def returns(self, output: Any) -> None:  # tensors, in tuples and the like
         """Say what launches of the graph yield; without this, None.
@@ -198,6 +224,7 @@ class Scope:
             self._discard()
             return
         try:
+            self._go_back()
             graph = self._finish()
             graph._instantiate()
         except BaseException:
@@ -218,6 +245,7 @@ class Scope:
             self._discard()
             return
         try:
+            await self._ago_back()
             graph = self._finish()
             block = _WorkerBlock(graph._instantiate)
             await block.wait()
@@ -237,3 +265,7 @@ def _has_operation(output: Any) -> bool:  # tensors, in tuples and the like
     if isinstance(output, dict):
         return any(_has_operation(item) for item in output.values())
     return isinstance(output, DeviceOp)
+
+
+def _describe_left() -> str:
+    return "the step of a cancelled recording that another thread is at"

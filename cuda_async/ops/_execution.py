@@ -583,11 +583,13 @@ class Execution:
         self.enqueued = 0
         return last
 
-    def cancel(self) -> None:
-        """Enqueue nothing further. From any thread: another one that is at work on it ends the step that it is at."""
+    def cancel(self) -> bool:
+        """Enqueue nothing further. From any thread: False where another one is at work on it, and ends its step."""
         self.cancelled = True
-        if _take(self.standing):
+        stands = _take(self.standing)
+        if stands:
             self.abandon()
+        return stands
 
     def abandon(self) -> None:
         """After an error or a cancel: what was enqueued still gets its event, so that it is released in time."""

@@ -32,10 +32,10 @@ from ._execution import DeviceWait, Execution, device_hint, holds_arrays, interr
 from ._op import DeviceOp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
-    from ..scheduling import Device, Submission
+    from ..scheduling import Device, Submission, Unfinished
     from ..scheduling._recorder import Recorder
     from ._execution import Block
 
@@ -50,23 +50,17 @@ MAX_DEPTH = 64
 """Of what a shared operation yields, one in the other."""
 
 
-class StillRecordedError(StaleOutputError):
-    """A shared operation was used while another task records it into a graph: who comes later is served."""
+class NotFilledYetError(StaleOutputError):
+    """What was used is to be filled by a graph that is being recorded, or was not launched: who comes later is served.
 
-
-def _check_filled(value: Any, depth: int = MAX_DEPTH) -> None:
-    """Refuse what a graph that is still being recorded is to fill; a graph's output may be any of these.
-
-    Raises:
-        StillRecordedError: so that nobody takes it for the outcome of an operation that builds on this one.
+    So nobody takes it for the outcome of a shared operation that builds on that.
     """
+
+
+def _tensors_in(value: Any, depth: int = MAX_DEPTH) -> Iterator[Tensor]:
+    """The tensors of what an operation yields, where graphs look for them too."""
     if isinstance(value, Tensor):
-        buffer = value._buffer
-        if buffer.is_recorded or buffer.address < 0:  # or is given up at this moment
-            raise StillRecordedError(
-                "this shared operation belongs to a graph that is being recorded, and holds nothing yet; use it in the "
-                "recording, or when that is over"
-            )
+        yield value
         return
     parts: Iterable[Any] = ()
     if isinstance(value, (Partition, Mut, Read)):
@@ -81,7 +75,7 @@ def _check_filled(value: Any, depth: int = MAX_DEPTH) -> None:
         parts = (getattr(value, field.name) for field in dataclasses.fields(value))
     if depth:
         for part in parts:
-            _check_filled(part, depth - 1)
+            yield from _tensors_in(part, depth - 1)
 
 
 class Gate:
@@ -89,6 +83,8 @@ class Gate:
 
     Attributes:
         submission: closes what the source enqueued, or None where it enqueued nothing.
+        is_recorded: a recording, or the graph that came of it, has what the source enqueued, or what it builds on.
+        check_filled: of such a graph: raises where it was never launched.
         sources: submissions of other gates that the value comes from.
         waits_for: the gate that the source is blocked on.
         forks: `forks()` when the source was started. running: the run, until it has settled.
@@ -109,6 +105,9 @@ class Gate:
         self.waits_for: Gate | None = None
         self.forks = 0
         self.running: Execution | None = None
+        self.is_recorded = False
+        self.check_filled: Callable[[], None] = _nothing
+        self._nodes_before = 0
         self._again: DeviceOp[Any] | None = None
         self._recorder: Recorder | None = None
         self._waiting: deque[Callable[[], None]] = deque()
@@ -137,6 +136,7 @@ class Gate:
         if self.settled:
             if owner is not None:
                 owner.waits_for = None
+                owner.is_recorded |= self.is_recorded and owner._recorder is not None
             recorder = execution.ctx.stream._recorder
             if recorder is not None and self._recorder is not None:
                 recorder.check_shared(execution.ctx.stream, self)
@@ -162,6 +162,7 @@ class Gate:
         recorder = execution.ctx.stream._recorder
         if recorder is not None:
             self._recorder = recorder
+            self._nodes_before = recorder.node_count
             recorder.note_shared(execution.ctx.stream, self)
         if not execution.frames and not execution.enqueued:
             inner.chosen_by = execution.chosen_by
@@ -199,6 +200,9 @@ class Gate:
 
     def _settle(self, inner: Execution, submission: Submission | None, error: BaseException | None) -> None:
         if self.running is inner or self.settled:  # and it was not undone
+            recorder = self._recorder
+            if recorder is not None and recorder.node_count > self._nodes_before:
+                self.is_recorded = True  # one execution at a time is recorded
             self._set(submission, inner.sources, inner.value, error)
 
     def _set(
@@ -220,7 +224,7 @@ class Gate:
                 self.sources = sources
                 self.running = None
                 self.settled = True
-                if self._recorder is None and not isinstance(error, StillRecordedError):
+                if self._recorder is None and not isinstance(error, NotFilledYetError):
                     self._again = None
         self._wake()
 
@@ -233,23 +237,31 @@ class Gate:
                 if self._waiting and self._waiting[0] is wake:
                     del self._waiting[0]
 
-    def keep(self) -> None:
-        """The graph that the source became part of is made."""
-        self._again = self._recorder = None
+    def keep(self, value: Any, check_filled: Callable[[], None]) -> None:
+        """The graph that the source became part of is made; `value` is what others get, as an output of it."""
+        with self.lock:
+            self.value = value
+            self.check_filled = check_filled
+            self._again = self._recorder = None
 
-    def undo(self) -> None:
-        """The recording that the source was run in is given up: whoever comes next runs it anew."""
+    def undo(self) -> Unfinished | None:
+        """The recording that the source was run in is given up: whoever comes next runs it anew.
+
+        Returns:
+            What ends with the step that another thread is at in the recording, if one is.
+        """
         with self.lock:
             self._recorder = None
-            if self.error is not None and not isinstance(self.error, (CaptureError, StillRecordedError)):
+            if self.error is not None and not isinstance(self.error, (CaptureError, NotFilledYetError)):
                 self._again = None
             if self._again is None:
-                return
+                return None
             running, self.running = self.running, None
-            if running is not None:
-                running.cancelled = True  # it stands still, and would go on into the recording
             self._forget()
+        # It would go on into the recording.
+        left = running.detached if running is not None and not running.cancel() else None
         self._wake()
+        return left
 
     def _forget(self) -> None:
         """Lock held. It has not run."""
@@ -257,21 +269,23 @@ class Gate:
         self.settled = False
         self.value = self.error = self.traceback = self.submission = None
         self.sources = []
+        self.is_recorded = False
 
     def deliver(self, execution: Execution) -> Any:
         """The value, ordered behind the source on the consumer's stream; or the source's exception."""
         with self.lock:  # a recording that another thread gives up takes all of it back
             settled, value, error, traceback = self.settled, self.value, self.error, self.traceback
             submission, sources, recorder = self.submission, self.sources, self._recorder
+            is_recorded = self.is_recorded
         if not settled:
-            raise StillRecordedError(
+            raise NotFilledYetError(
                 "the recording that had run this shared operation was given up at this moment; use it again"
             )
         if error is not None:
             execution.sources += sources
             raise error.with_traceback(traceback)
-        if recorder is not None and recorder is not execution.ctx.stream._recorder:
-            _check_filled(value)
+        if is_recorded or recorder is not None:
+            self._check_filled(execution, value, recorder, is_recorded)
         if submission is not None:
             if submission.poll():
                 ended = [*sources, submission]
@@ -281,6 +295,24 @@ class Gate:
             else:
                 self._order(execution, submission, sources, value)
         return value
+
+    def _check_filled(
+        self, execution: Execution, value: Any, recorder: Recorder | None, is_recorded: bool
+    ) -> None:
+        """Refuse what a graph is to fill that is recorded elsewhere, or was not launched."""
+        if recorder is not None and recorder is execution.ctx.stream._recorder:
+            return
+        buffers = [tensor._buffer for tensor in _tensors_in(value)]
+        if recorder is None:
+            if not buffers:  # else they tell
+                self.check_filled()
+            return
+        # A buffer may be given up at this moment.
+        if is_recorded or any(buffer.is_recorded or buffer.address < 0 for buffer in buffers):
+            raise NotFilledYetError(
+                "this shared operation belongs to a graph that is being recorded, and holds nothing yet; use it in the "
+                "recording, or when that is over"
+            )
 
     @staticmethod
     def _order(execution: Execution, submission: Submission, sources: list[Submission], value: Any) -> None:
@@ -396,8 +428,11 @@ class SharedOp(DeviceOp[T]):
         return self
 
     def _device_hint(self) -> Device | None:
-        submission = self._gate.submission
-        return submission.stream.device if submission is not None else self._hint
+        gate = self._gate
+        if not gate.settled:
+            return self._hint
+        # What yields a number or a host array is bound to no device, wherever it was made.
+        return next((tensor.device for tensor in _tensors_in(gate.value)), None)
 
     def _arity(self) -> int | None:
         return self._count
@@ -446,6 +481,8 @@ class _Unwrap(DeviceOp[T]):
         return (self._shared,) if self._shared is not None else ()
 
     def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
+        if self._shared is None:  # in a shared operation that is run again
+            raise ConsumedError("the value of this shared operation was taken by unwrap_shared()")
         execution.frames.append(self)
         return self._shared
 
@@ -459,14 +496,18 @@ class _Unwrap(DeviceOp[T]):
             gc.collect()  # takes off what other threads have let go of: till then, that is counted
             others = sys.getrefcount(holder[0]) - 2
         if others > 0:
+            self._shared = holder[0]
             raise ConsumedError(
                 f"unwrap_shared() needs the only reference to the shared operation, but there are {others} more; "
                 "drop them first"
             )
+        execution.value = value
+        if execution.ctx.stream._recorder is not None:
+            self._shared = holder[0]  # where the recording fails, this comes once more
+            return
         gate.value = None
         gate.traceback = None
         gate.error = ConsumedError("the value of this shared operation was taken by unwrap_shared()")
-        execution.value = value
 
 
 class _Component(DeviceOp[Any]):

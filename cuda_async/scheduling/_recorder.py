@@ -50,6 +50,11 @@ class Recorder(Protocol):
         """The execution context for operations on `stream`."""
         ...
 
+    @property
+    def node_count(self) -> int:
+        """How many nodes there are."""
+        ...
+
     # Any: the gate of a shared operation, which this layer does not know
     def note_shared(self, stream: Stream, gate: Any) -> None:
         """The source of a shared operation is recorded on `stream`; `gate` is told whether that comes to anything."""

@@ -175,6 +175,11 @@ class Unfinished:
         self._done = False
         self._callbacks: list[Callable[[], None]] = []
 
+    @property
+    def done(self) -> bool:
+        """Whether it is."""
+        return self._done
+
     def abandon(self) -> None:
         """Nobody waits for it any more, except `drain()`."""
         with _abandoned_lock:

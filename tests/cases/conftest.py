@@ -146,6 +146,7 @@ def _open_latches():
 @pytest.fixture
 def memory_is_back(device):
     """The test leaves as many live bytes as it found."""
+    ca.drain().sync()  # a worker thread may still be at the end of what another test left
     gc.collect()
     ca.drain().sync()
     before = device.memory_stats().used_bytes

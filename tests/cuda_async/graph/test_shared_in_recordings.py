@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import threading
@@ -17,6 +18,7 @@ import pytest
 import cuda_async as ca
 from cuda_async.errors import CaptureError, StaleOutputError
 from cuda_async.ops._shared import Gate
+from cuda_async.scheduling import Unfinished
 
 pytestmark = pytest.mark.anyio
 
@@ -376,3 +378,231 @@ async def test_one_that_comes_first_in_a_run_that_is_undone_runs_again(device):
     await ca.drain()
     for op in (weights, model):
         assert (await op.to_host()).tolist() == [1.0] * 4
+
+
+class Prepared(ca.DeviceOp[None]):
+    """Is prepared once, on a worker thread where the caller is on a loop."""
+
+    is_ready = False
+
+    def needs_prepare(self, ctx):
+        return not self.is_ready
+
+    def prepare(self, ctx):
+        self.is_ready = True
+
+    def execute(self, ctx):
+        return None
+
+
+@pytest.fixture
+def when_waited_for(monkeypatch):
+    """Set it to what is called when something begins to wait for a run that was given up."""
+    begin, hooks = Unfinished.begin_waiting, []
+
+    def begin_waiting(self, wake):
+        give_up = begin(self, wake)
+        if hooks:
+            hooks.pop(0)()
+        return give_up
+
+    monkeypatch.setattr(Unfinished, "begin_waiting", begin_waiting)
+    return hooks
+
+
+LATE = {
+    "a copy": lambda y, flag: ca.fill(y, 99.0),
+    "branches": lambda y, flag: ca.parallel(ca.fill(y, 99.0), ca.fill(flag, 1)),
+    "a conditional": lambda y, flag: ca.if_else(flag, lambda: ca.fill(y, 99.0)),
+    "an input": lambda y, flag: ca.graph_input("x", 4),
+    "memory": lambda y, flag: ca.full(4, 99.0).then(ca.copy),
+    "a shared one": lambda y, flag: ca.fill(y, 99.0).shared().then(ca.copy),
+}
+
+
+@pytest.mark.parametrize("late", LATE)
+@pytest.mark.parametrize("ends", ["another operation", "the block"])
+async def test_what_a_cancelled_recording_does_late_is_no_part_of_the_graph(
+    device, late, ends, when_waited_for
+):
+    """A callback of a shared operation's run is at work on a worker thread when `arecord` is cancelled."""
+    entered, released = threading.Event(), threading.Event()
+    y, flag = await ca.zip(ca.zeros(4), ca.zeros(1, "int32"))
+
+    def callback(_):
+        entered.set()
+        assert released.wait(10)
+        return LATE[late](y, flag)
+
+    shared = Prepared().then(callback).shared()
+    async with ca.CudaGraph.scope(device.create_stream()) as scope:
+        if ends == "the block":
+            scope.returns(await scope.arecord(ca.fill(y, 1.0)))
+        async with anyio.create_task_group() as group:
+            group.start_soon(scope.arecord, shared)
+            await anyio.to_thread.run_sync(entered.wait, 10)
+            group.cancel_scope.cancel()
+        when_waited_for.append(released.set)
+        if ends == "another operation":
+            scope.returns(await scope.arecord(ca.graph_input("x", 4).then(lambda _: ca.fill(y, 1.0))))
+    assert released.is_set()
+    assert len(scope.graph.nodes) == 1
+    assert (await scope.graph.launch().to_host()).tolist() == [1.0] * 4
+    assert (await flag.to_host())[0] == 0
+
+
+def test_a_recording_that_failed_while_another_thread_was_in_it(device, when_waited_for):
+    """`record` blocks until that thread has ended its step; one that is cancelled while it waits records nothing."""
+    entered, released = threading.Event(), threading.Event()
+    y = ca.zeros(4).sync()
+
+    def callback(_):
+        entered.set()
+        assert released.wait(10)
+        return ca.fill(y, 99.0)
+
+    shared = Prepared().then(callback).shared()
+
+    async def cancelled(scope):
+        async with anyio.create_task_group() as group:
+            group.start_soon(scope.arecord, shared)
+            await anyio.to_thread.run_sync(entered.wait, 10)
+            group.cancel_scope.cancel()
+        with anyio.CancelScope() as limit:
+            when_waited_for.append(limit.cancel)
+            await scope.arecord(ca.fill(y, 5.0))
+        assert limit.cancelled_caught
+
+    with ca.CudaGraph.scope(device.create_stream()) as scope:
+        asyncio.run(cancelled(scope))
+        when_waited_for.append(released.set)
+        scope.returns(scope.record(ca.fill(y, 1.0)))
+    assert scope.graph.launch().to_host().sync().tolist() == [1.0] * 4
+
+
+WRITERS = {
+    "a fill": lambda t: ca.fill(t, 5.0),
+    "a copy": lambda t: ca.memcpy(t, np.full(4, 5.0, np.float32)),
+    "a part": lambda t: ca.fill(t, 5.0).map(lambda t: t[1:3]),
+    "in a tuple": lambda t: ca.fill(t, 5.0).map(lambda t: (7, {"t": t})),
+    "passed on": lambda t: ca.fill(t, 5.0).shared().map(lambda t: t),
+}
+
+
+def first_of(value):
+    return value[1]["t"] if isinstance(value, tuple) else value
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_is_written_in_a_recording_has_not_run_for_others(device, writer):
+    """Though it writes memory that was there before: it counts as done when the graph is launched."""
+    t = ca.zeros(4).sync()
+    shared = WRITERS[writer](t).shared()
+    builds = shared.then(lambda value: ca.copy(first_of(value))).shared()
+    with ca.CudaGraph.scope(device.create_stream()) as scope:
+        scope.record(shared)
+        for _ in range(2):
+            for use in (shared, builds, builds.map(lambda _: 1)):
+                with pytest.raises(StaleOutputError, match="belongs to a graph that is being recorded"):
+                    use.sync()
+    graph = scope.graph
+    for _ in range(2):
+        with pytest.raises(StaleOutputError, match="empty: the first launch will fill it"):
+            builds.sync()
+    assert t.to_host().sync().tolist() == [0.0] * 4
+    graph.launch().sync()
+    values = first_of(shared.sync()).to_host().sync()
+    assert values.tolist() == [5.0] * len(values)
+    assert builds.to_host().sync().tolist() == values.tolist()
+    graph.launch().sync()
+    with pytest.raises(StaleOutputError, match="of launch 1, and a later launch"):
+        ca.copy(first_of(shared.sync())).sync()
+    assert builds.to_host().sync().tolist() == values.tolist()
+    assert t.to_host().sync().tolist()[1] == 5.0
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_is_written_in_a_recording_that_fails_is_run_by_who_comes_next(device, writer):
+    t = ca.zeros(4).sync()
+    shared = WRITERS[writer](t).shared()
+    builds = shared.then(lambda value: ca.copy(first_of(value))).shared()
+    scope = ca.CudaGraph.scope(device.create_stream())
+    with contextlib.suppress(RuntimeError), scope:
+        scope.record(shared)
+        with pytest.raises(StaleOutputError):
+            builds.sync()
+        fails(None)
+    values = builds.to_host().sync()
+    assert values.tolist() == [5.0] * len(values)
+    assert t.to_host().sync().tolist()[1] == 5.0
+
+
+def test_what_yields_no_tensor_runs_with_its_graph(device):
+    t = ca.zeros(4).sync()
+    shared = ca.fill(t, 5.0).map(lambda _: 7).shared()
+    nothing = ca.value(3).map(lambda n: n + 1).shared()
+    with ca.CudaGraph.scope(device.create_stream()) as scope:
+        assert scope.record(shared) == 7
+        assert scope.record(nothing) == 4
+        assert nothing.sync() == 4  # there is nothing in the graph that it waits for
+        with pytest.raises(StaleOutputError, match="being recorded"):
+            shared.sync()
+    with pytest.raises(
+        StaleOutputError, match="is part of a graph, and runs with it; launch the graph first"
+    ):
+        shared.sync()
+    scope.graph.launch().sync()
+    assert shared.sync() == 7
+    assert t.to_host().sync().tolist() == [5.0] * 4
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_what_a_body_writes_is_refused_elsewhere(device, taken):
+    t, flag = ca.zip(ca.zeros(4), ca.full(1, taken, "int32")).sync()
+    shared = ca.fill(t, 5.0).shared()
+    graph = ca.if_else(flag, lambda: shared).graph().sync()
+    graph.launch().sync()
+    with pytest.raises(StaleOutputError, match="made in the body of a conditional, which may not have run"):
+        shared.to_host().sync()
+    assert t.to_host().sync().tolist() == [5.0 * taken] * 4
+
+
+def test_an_operation_on_an_empty_output_is_run_after_the_launch(device):
+    """Its failure before is not kept, in a recording of its own either."""
+    shared = ca.full(4, 5.0).shared()
+    builds, recorded = shared.then(ca.copy).shared(), shared.then(ca.copy).shared()
+    graph = shared.then(ca.copy).graph().sync()
+    for _ in range(2):
+        with pytest.raises(StaleOutputError, match="launch the graph first"):
+            builds.sync()
+        with pytest.raises(StaleOutputError, match="launch the graph first"):
+            recorded.graph().sync()
+    graph.launch().sync()
+    assert builds.to_host().sync().tolist() == [5.0] * 4
+    assert recorded.graph().sync().launch().to_host().sync().tolist() == [5.0] * 4
+
+
+def test_taking_the_value_out_is_done_anew_where_the_recording_failed(device):
+    taken = ca.full(4, 3.0).shared().unwrap_shared().then(ca.copy).shared()
+    with ca.CudaGraph.scope(device.create_stream()) as scope:
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                scope.record(taken.map(fails))
+        scope.returns(scope.record(taken.then(ca.copy)))
+    assert scope.graph.launch().to_host().sync().tolist() == [3.0] * 4
+    taken = ca.full(4, 3.0).shared().unwrap_shared().then(ca.copy).shared()
+    with pytest.raises(RuntimeError):
+        taken.map(fails).graph().sync()
+    assert taken.to_host().sync().tolist() == [3.0] * 4
+
+
+def test_taking_out_a_value_that_a_graph_has_yet_to_fill(device):
+    shared = ca.full(4, 3.0).shared()
+    graph = shared.then(ca.copy).graph().sync()
+    taken = shared.unwrap_shared().then(ca.copy).shared()
+    del shared
+    with pytest.raises(StaleOutputError, match="launch the graph first"):
+        taken.sync()
+    graph.launch().sync()
+    with pytest.raises(ca.ConsumedError, match="was taken by unwrap_shared"):
+        taken.sync()

@@ -292,6 +292,25 @@ def test_shared_operation_scheduled_elsewhere(device, elsewhere):
     assert (shared.to_host().sync() == 5.0).all()
 
 
+@pytest.mark.parametrize("yields", ["an array", "a number"])
+def test_what_a_shared_operation_yields_on_the_host_is_bound_to_no_device(device, elsewhere, yields):
+    """Before it has run, and afterwards; a tensor is where it is."""
+    if yields == "an array":
+        shared = ca.full(4, 3.0).to_host().shared()
+    else:
+        shared = ca.full(4, 3.0).map(lambda _: np.full(4, 3.0, np.float32)[0]).shared()
+    tensor = ca.full(4, 2.0).shared()
+    for op in (shared, tensor):
+        op.sync()
+    with ca.use_device(elsewhere):
+        there = ca.zeros(4).sync()
+        assert shared.then(lambda a: ca.full(4, float(np.max(a)))).sync().device is elsewhere
+        assert shared.then(lambda _: ca.ones(2).then(ca.copy)).graph().sync().device is elsewhere
+        shared.then(lambda a: ca.memcpy(there, np.broadcast_to(a, 4))).sync()
+        assert there.to_host().sync().tolist() == [3.0] * 4
+        assert tensor.then(ca.copy).sync().device is device
+
+
 # -------------------------------------------------------------------------------------- errors
 
 

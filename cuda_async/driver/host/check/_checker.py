@@ -496,7 +496,7 @@ class Checker:
         return Work(PROGRAM, count + 1, clock, "the program", enqueued=line_of_program())
 
     def _number(self, work: Work, place: Place, access: str, is_atomic: bool) -> int:
-        key = (id(place) if place else hash(access), is_atomic)
+        key = (id(place), access, is_atomic)  # an instruction may read and write
         number = work.ids.get(key)
         if number is None or number < work.fresh:
             if len(self._accesses) >= self._forget_at:

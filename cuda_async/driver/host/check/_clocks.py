@@ -90,7 +90,7 @@ class Work:
         self.order: LaunchOrder | None = None
         self.module = ""
         self.declared: DeclaredUses | None = None
-        self.ids: dict[tuple[int, bool], int] = {}
+        self.ids: dict[tuple[int, str, bool], int] = {}
         self.fresh = 0
 
     def before(self, other: Work) -> bool:

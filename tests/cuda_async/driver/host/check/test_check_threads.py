@@ -335,6 +335,20 @@ def test_memory_that_is_written_in_a_body_only(device):
     assert graph.launch().to_host().sync().tolist() == [0]
 
 
+ASYNC_COPY = (
+    "cp.async.ca.shared.global [%r7], [%d3], 4;\n cp.async.wait_all;\n {between}\n ld.shared.u32 %r9, [%r8];"
+)
+
+
+@pytest.mark.parametrize("grid", [1, 3])
+def test_asynchronous_copies_of_several_blocks(grid):
+    """One instruction reads and writes: each is remembered as what it is."""
+    assert run(ASYNC_COPY.format(between="bar.sync 0;"), grid=grid) == []
+    report = run(ASYNC_COPY.format(between=""), grid=grid)[0]
+    assert report.kind == "race"
+    assert {report.first.what.split()[0], report.second.what.split()[0]} == {"read", "written"}
+
+
 def test_leaks_of_a_device(device):
     kept = ca.ones(64, "i4").sync()
     ca.ones(64, "i4").sync()
