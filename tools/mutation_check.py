@@ -5,9 +5,10 @@
     python tools/mutation_check.py --only _stream.py --limit-s 60
 
 Works on a copy in a temporary folder. The places are found in the syntax tree by `PATTERNS` and `LOCK`, in the code
-that is written as text too. One run of the tests first notes which test executes which of the lines, by
-`sys.monitoring`, so Python 3.12 or newer; then each removal is given to those tests, the quickest first, until one
-fails. What is not executed in the process of the tests (exits, forks) is given to `ELSEWHERE`.
+that is written as text too; those of the compiled launch are in `NATIVE`, and it is there for their tests alone. One
+run of the tests first notes which test executes which of the lines, by `sys.monitoring`, so Python 3.12 or newer; then
+each removal is given to those tests, the quickest first, until one fails. What is not executed in the process of the
+tests (exits, forks) is given to `ELSEWHERE`.
 
 A removal that no test notices has survived: either a test is missing, or the line is not needed.
 """
@@ -21,7 +22,9 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -48,6 +51,23 @@ PATTERNS = {
     "fence": r"(_dirty = True|(?<!def )_settle\(|close_part\(|event_record\(|notify_all\(|\.notify\()",
 }
 LOCK = re.compile(r"(^|[._])(lock|_?lock\w*|changed|_condition)$")
+
+
+NATIVE_FILE = "cuda_async/native/_native.c"
+NATIVE = (
+    ("lock", "PyObject_CallMethodNoArgs(lock, (acquire|release)_name)", "Py_NewRef(Py_None)"),
+    ("wait", "if (order(self, work) < 0) return FAILED;", ""),
+    ("wait", "set(usage, USAGE_READ_NUMBER, number);", ";"),
+    ("wait", "set(usage, USAGE_WRITE_NUMBER, number);", ";"),
+    ("wait", "get(usage, USAGE_READ_STREAM) == stream", "1"),
+    ("wait", "get(usage, USAGE_WRITE_STREAM) == stream", "1"),
+    ("wait", "get(usage, USAGE_READ_STREAM) == Py_None", "1"),
+    ("fence", "set(stream, STREAM_DIRTY, Py_True);", ""),
+    ("fence", "set(stream, STREAM_DIRTY, was_dirty ? Py_True : Py_False);", ""),
+    ("keep-alive", "return PyList_Append(retained, self->loaded) < 0 ? FAILED : DONE;", "return DONE;"),
+)
+"""(kind, text, what stands there instead); `(a|b)` in a text are both of them."""
+NATIVE_TESTS = ("tests/cuda_async/ops/test_quick_launches.py", "tests/cuda_async/native")
 
 
 @dataclass(frozen=True)
@@ -97,7 +117,7 @@ def written_sites(file: str, lines: list[str], node: ast.Constant) -> list[Site]
     line = lines[node.lineno - 1]
     if node.lineno != node.end_lineno or text not in line or "\n" in text:
         return []
-    if text == "with device._lock:":
+    if re.fullmatch(r"with device\.\w*_lock:", text):
         return [Site(file, "lock", node.lineno, node.lineno, f"text: {text}", line.replace(text, "if True:"))]
     for kind, pattern in PATTERNS.items():
         if re.match(r"[\w.]*" + pattern, text) and text.rstrip().endswith((")", "True")):
@@ -105,14 +125,43 @@ def written_sites(file: str, lines: list[str], node: ast.Constant) -> list[Site]
     return []
 
 
+def native_sites() -> list[Site]:
+    lines = (ROOT / NATIVE_FILE).read_text().splitlines()
+    sites = []
+    for kind, text, instead in NATIVE:
+        first = text.partition("(acquire|release)")[0]
+        number = next(i for i, line in enumerate(lines, 1) if first in line)
+        sites.append(Site(NATIVE_FILE, kind, number, number, text, instead))
+    return sites
+
+
+def mutate_native(copy: Path, site: Site) -> str:
+    """Replace the text, and compile; returns what the file held."""
+    path = copy / site.file
+    source = path.read_text()
+    changed = source
+    for one in ("acquire", "release"):
+        text = site.text.replace("(acquire|release)", one)
+        changed = changed.replace(text, site.instead)
+    assert changed != source, site
+    path.write_text(changed)
+    module = path.with_name("_native" + sysconfig.get_config_var("EXT_SUFFIX"))
+    include = sysconfig.get_path("include")
+    command = ["cc", "-O1", "-w", "-shared", "-fPIC", f"-I{include}", str(path), "-o", str(module)]
+    subprocess.run(command, check=True)
+    return source
+
+
 def find_sites(only: str | None) -> list[Site]:
     files = [path for part in CORE for path in sorted((ROOT / "cuda_async" / part).glob("*.py"))]
-    sites = [site for path in files for site in sites_of(path)]
+    sites = [site for path in files for site in sites_of(path)] + native_sites()
     return [site for site in sites if only is None or only in site.file]
 
 
 def mutate(copy: Path, site: Site) -> str:
     """Remove the place in the copy; returns what the file held."""
+    if site.file == NATIVE_FILE:
+        return mutate_native(copy, site)
     path = copy / site.file
     source = path.read_text()
     lines = source.splitlines(keepends=True)
@@ -229,6 +278,8 @@ def check(copy: Path, site: Site, tests: list[str], limit_s: float) -> dict[str,
         found = run_tests(copy, tests, limit_s, {}, stop=True)
     finally:
         (copy / site.file).write_text(before)
+        for module in (copy / NATIVE_FILE).parent.glob("*.so"):
+            module.unlink()
     # A run that did not come to its end hung or crashed the process, or had too many tests for the limit.
     over = time.monotonic() - began >= limit_s
     outcome = "survived" if found["code"] == 0 else "unfinished" if over else "caught"
@@ -273,7 +324,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         for part in ("cuda_async", "tilekern", "tests", "tools", "examples"):
-            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         shutil.copy(ROOT / "pyproject.toml", copy)
         lines: dict[str, set[int]] = defaultdict(set)
         for site in sites:
@@ -298,6 +349,8 @@ def main() -> int:
             numbers = range(site.first, site.last + 1)
             reached = {test for n in numbers for test in baseline["reached"].get(f"{site.file}:{n}", ())}
             tests = choose(reached - failing - {""}, seconds, catches, options.limit_s)
+            if site.file == NATIVE_FILE:
+                tests = list(NATIVE_TESTS)
             found = check(copy, site, tests or list(ELSEWHERE), options.limit_s)
             catches[found["by"].partition("::")[0]] += 1
             counts = {"tests": len(tests), "reached": len(reached)}

@@ -346,7 +346,7 @@ def test_asynchronous_copies_of_several_blocks(grid):
     assert run(ASYNC_COPY.format(between="bar.sync 0;"), grid=grid) == []
     report = run(ASYNC_COPY.format(between=""), grid=grid)[0]
     assert report.kind == "race"
-    assert {report.first.what.split()[0], report.second.what.split()[0]} == {"read", "written"}
+    assert {report.first.access, report.second.access} == {"read", "write"}
 
 
 def test_leaks_of_a_device(device):
