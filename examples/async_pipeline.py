@@ -134,10 +134,17 @@ def main() -> int:
     parser.add_argument(
         "--device", type=ca.Device, help="cuda:0 or host:0; default: the GPU where there is one"
     )
-    parser.add_argument("--requests", type=int, default=0, help="how many (default: by device)")
-    parser.add_argument("--rounds", type=int, default=0, help="iterations per request (default: by device)")
+    parser.add_argument("--requests", type=int, default=0, help="how many (0, the default: by device)")
+    parser.add_argument(
+        "--rounds", type=int, default=0, help="iterations per request (0, the default: by device)"
+    )
     parser.add_argument("--streams", type=int, default=4, help="streams of the second run")
-    return asyncio.run(run(parser.parse_args()))
+    options = parser.parse_args()
+    for name, least in (("requests", 0), ("rounds", 0), ("streams", 1)):
+        given = getattr(options, name)
+        if given < least:
+            parser.error(f"--{name} is {given}; at least {least}")
+    return asyncio.run(run(options))
 
 
 if __name__ == "__main__":

@@ -127,6 +127,8 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=24, help="requests, all at once")
     parser.add_argument("--svg", type=Path, default=None, help="draw one of the graphs into this file")
     options = parser.parse_args()
+    if options.requests < 1:
+        parser.error(f"--requests is {options.requests}; at least 1")
     with ca.use_device(options.device or ca.current_device()):
         return asyncio.run(run(options.requests, options.svg))
 

@@ -107,7 +107,8 @@ def as_dtype(dtype: object) -> DType:
                 )
             found = DTYPES.get(candidate.name)
     if found is None:
-        raise TypeError(f"{dtype!r} is not a supported element type; these are: {', '.join(DTYPES)}")
+        hint = "; a shape of several extents is one argument: (2, 3)" if type(dtype) is int else ""
+        raise TypeError(f"{dtype!r} is not a supported element type; these are: {', '.join(DTYPES)}{hint}")
     if isinstance(dtype, (str, type, np.dtype)):
         _CACHE[dtype] = found
     return found

@@ -10,7 +10,7 @@ from ..errors import ConsumedError, SchedulingError
 from ..scheduling import policy_in_force
 from ._context import context_on
 from ._execution import common, next_stream
-from ._op import DeviceOp
+from ._op import DeviceOp, refuse_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -227,8 +227,10 @@ class Item(_OnSource[Any]):
         execution.value = value[self._index]
 
 
-class _Method(_OnSource[Any]):
+class TensorMethod(_OnSource[Any]):
     """A method of what the source yields: `reshape`, `partition`, ..."""
+
+    __getattr__ = refuse_attribute
 
     def __init__(self, source: DeviceOp[Any], name: str, arguments: Sequence[Any]) -> None:
         self._source = source
@@ -247,7 +249,7 @@ class _Method(_OnSource[Any]):
 
 def method_of(source: DeviceOp[Any], name: str, arguments: Sequence[Any]) -> DeviceOp[Any]:
     """The operation behind `op.reshape(...)` and its kin."""
-    return _Method(source._take(), name, arguments)
+    return TensorMethod(source._take(), name, arguments)
 
 
 def _describe(value: object) -> str:
@@ -277,9 +279,10 @@ def with_context(f: Callable[[ExecutionContext], DeviceOp[T]]) -> DeviceOp[T]:
 # ------------------------------------------------------------------------------- several at once
 
 
-class _InOrder(DeviceOp[Any]):
+class Zip(DeviceOp[Any]):
     """Several operations one after the other, on one stream."""
 
+    __getattr__ = refuse_attribute
     _composite = True
 
     def __init__(self, ops: Iterable[DeviceOp[Any]], *, as_list: bool) -> None:
@@ -290,7 +293,7 @@ class _InOrder(DeviceOp[Any]):
         if not self._ops:
             execution.value = [] if self._as_list else ()
             return None
-        execution.frames.append(_InOrderFrame(self._ops, self._as_list))
+        execution.frames.append(_ZipFrame(self._ops, self._as_list))
         return self._ops[0]
 
     def _arity(self) -> int | None:
@@ -300,7 +303,7 @@ class _InOrder(DeviceOp[Any]):
         return self._ops
 
 
-class _InOrderFrame:
+class _ZipFrame:
     __slots__ = ("as_list", "ops", "results")
 
     def __init__(self, ops: list[DeviceOp[Any]], as_list: bool) -> None:
@@ -320,7 +323,7 @@ class _InOrderFrame:
 
 def _taken(ops: Iterable[DeviceOp[Any]]) -> list[DeviceOp[Any]]:
     """Consume all, or none."""
-    if not isinstance(ops, Iterable):
+    if not isinstance(ops, Iterable) or isinstance(ops, DeviceOp):
         raise TypeError(
             f"expected operations, in a list for instance, got {type(ops).__name__}; zip(a, b) takes them singly"
         )
@@ -394,12 +397,12 @@ def zip_ops(
 def zip_ops(*ops: DeviceOp[Any]) -> DeviceOp[tuple[Any, ...]]: ...
 def zip_ops(*ops: DeviceOp[Any]) -> DeviceOp[Any]:
     """Run operations in order on one stream; yields the tuple of their outputs."""
-    return _InOrder(ops, as_list=False)
+    return Zip(ops, as_list=False)
 
 
 def collect(ops: Iterable[DeviceOp[T]]) -> DeviceOp[list[T]]:
     """Run operations in order on one stream; yields the list of their outputs."""
-    return _InOrder(ops, as_list=True)
+    return Zip(ops, as_list=True)
 
 
 class Parallel(DeviceOp[Any]):

@@ -21,7 +21,7 @@ from ..memory import (
 )
 from ._context import check_operand
 from ._creation import INLINE_STAGING_BYTES, host_array
-from ._op import DeviceOp
+from ._op import DeviceOp, refuse_attribute
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,6 +56,8 @@ def _copy_elements(ctx: ExecutionContext, dst: Tensor, src: Tensor) -> None:
 
 class _OnTensor(DeviceOp[Any]):
     """An operation on one tensor, which decides the device."""
+
+    __getattr__ = refuse_attribute
 
     _checks_output = False
 
@@ -117,6 +119,8 @@ class ToHost(_OnTensor):
 
 class Memcpy(DeviceOp[Tensor]):
     """`memcpy(dst, src)` between tensors."""
+
+    __getattr__ = refuse_attribute
 
     def __init__(self, dst: Tensor, src: Tensor) -> None:
         self._dst = dst

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..memory import DType, PinnedBlock, Tensor, as_dtype, as_shape, fill_pattern
-from ._op import DeviceOp
+from ._op import DeviceOp, refuse_attribute
 
 if TYPE_CHECKING:
     from ._context import ExecutionContext
@@ -22,6 +22,8 @@ INLINE_STAGING_BYTES = 32 * 1024
 
 class Empty(DeviceOp[Tensor]):
     """`empty(shape, dtype)`."""
+
+    __getattr__ = refuse_attribute
 
     _checks_output = False
 
@@ -61,6 +63,8 @@ class Full(Empty):
 
 class FromHost(DeviceOp[Tensor]):
     """`from_host(array)`."""
+
+    __getattr__ = refuse_attribute
 
     _checks_output = False
 

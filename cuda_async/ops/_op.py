@@ -44,6 +44,19 @@ def _written_elsewhere(cls: type) -> list[type]:
     ]
 
 
+def refuse_attribute(op: DeviceOp[Any], name: str) -> NoReturn:
+    """`__getattr__` of operations that values are made by. Not of all: where there is one, CPython looks up every
+    attribute more slowly, and a chain is made of the others.
+    """
+    kind = type(op).__name__
+    if name.startswith("_"):
+        raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+    raise AttributeError(
+        f"a {kind} is an operation, which has no {name!r}: await it (or call .sync()), and ask what it yields; or go "
+        "on with .then(f) or .map(f)"
+    )
+
+
 class DeviceOp(Generic[T_co]):
     """Device work that yields a `T` once it is awaited, or run with `sync()` or `start()`.
 
@@ -347,8 +360,15 @@ class DeviceOp(Generic[T_co]):
         """`value[index]` of what it yields: a component of a tuple, or a view of a tensor."""
         return _combinators.Item(self._take(), index)
 
-    # With __getitem__ alone Python would iterate without end.
-    __iter__ = None
+    if TYPE_CHECKING:
+        __iter__ = None
+    else:
+
+        def __iter__(self) -> NoReturn:  # with __getitem__ alone Python would iterate without end
+            raise TypeError(
+                f"a {type(self).__name__} is an operation, and not iterable: await it first (or call .sync()), or take "
+                "its components with .unzip(), .first(), .last() or [i]"
+            )
 
     # -- on operations that yield tensors
 

@@ -78,14 +78,16 @@ class TrialLog:
         try:
             text = _text_of(path)
         except ValueError as error:
-            raise TuneLogError(f"{path} is no log of a search: {error}; remove it") from None
+            raise TuneLogError(f"{path} is no log of a search: {error}; name another file") from None
         whole = text if text.endswith("\n") else text[: text.rfind("\n") + 1]
         try:
             about, *lines = [_object(line) for line in whole.splitlines()]
             found = [self._trial(line) for line in lines]
             trials = {config_key(trial.config): trial for trial in found}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise TuneLogError(f"{path} is no log of a search, or damaged: {error}; remove it") from None
+            raise TuneLogError(
+                f"{path} is no log of a search, or damaged: {error}; name another file, or remove it if it was one"
+            ) from None
         differences = self._differences(about)
         if differences:
             raise TuneLogError(

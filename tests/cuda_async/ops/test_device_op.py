@@ -230,3 +230,31 @@ def test_what_a_chain_is_made_of_has_no_dict():
     assert not hasattr(op.then(ca.value), "__dict__")
     kernel = ca.Module.from_ptx(".version 8.0\n.target sm_80\n.address_size 64\n").function("missing")
     assert not hasattr(kernel.launch(1, 1), "__dict__")
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda: ca.from_host(np.ones(3)), "FromHost"),
+        (lambda: ca.ones(3), "Full"),
+        (lambda: ca.empty(3), "Empty"),
+        (lambda: ca.ones(3).sync().to_host(), "ToHost"),
+        (lambda: ca.ones(4).reshape(2, 2), "TensorMethod"),
+        (lambda: ca.zip(ca.ones(3), ca.ones(3)), "Zip"),
+        (lambda: ca.collect([ca.ones(3)]), "Zip"),
+    ],
+)
+def test_what_is_asked_of_an_operation_instead_of_its_value(make, kind):
+    with pytest.raises(AttributeError, match=f"a {kind} is an operation, which has no 'mean': await it"):
+        make().mean()
+    assert not hasattr(make(), "shape")
+    assert not hasattr(make(), "_private")
+    with pytest.raises(TypeError, match=f"a {kind} is an operation, and not iterable: await it first"):
+        _, _ = make()
+
+
+def test_two_extents_given_one_by_one():
+    with pytest.raises(
+        TypeError, match=r"3 is not a supported element type.*a shape of several extents is one"
+    ):
+        ca.ones(2, 3)

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import cuda_async as ca
 from cuda_async.driver._ptx_signature import read_ptx_header, read_ptx_signatures
 from cuda_async.driver.cuda import (
     compile_cuda_program,
@@ -145,3 +146,12 @@ def test_missing_package_says_what_to_install(blocked, message):
     )
     assert message in done.stdout
     assert 'pip install "cuda-bindings>=13" "nvidia-cuda-nvrtc>=' in done.stdout
+
+
+@pytest.mark.parametrize("name", ["halve", "other"])
+def test_a_kernel_that_cpp_renames_is_pointed_out(name):
+    source = "__global__ void halve(float *x) { *x /= 2; } __global__ void halves() {}"
+    with pytest.raises(CompileError, match="has no kernel") as caught:
+        ca.Module.from_cuda_source(source).function(name).load(ca.Device("host:0"))
+    hint = "declare it extern \"C\", or compile it with name_expressions=['halve']"
+    assert (hint in str(caught.value)) == (name == "halve")
