@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ..memory import Buffer, Mut, Read, Tensor, Usage
@@ -21,7 +22,6 @@ from ._declared import declare
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import CodeType
 
     from ._arguments import LaunchPlan
 
@@ -303,11 +303,14 @@ class _Lines:
 
 @functools.lru_cache(512)
 def _compiled(source: str, place: str) -> CodeType:
-    return compile(source, place, "exec")
+    """The code of the one function in `source`, as one inside of another: those at the top live for ever in 3.13t."""
+    code = compile(f"def outer():\n    {source.replace(chr(10), chr(10) + '    ')}", place, "exec")
+    for _ in range(2):
+        code = next(constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return code
 
 
 def written_function(signature: str, lines: Sequence[str], names: dict[str, Any], what: str) -> Any:
     """The function with these lines as its body. Equal sources are compiled once."""
     source = f"def {signature}:\n    " + "\n    ".join(lines)
-    exec(_compiled(source, f"<{what}>"), names)
-    return names.pop(signature.partition("(")[0])  # or it would refer to itself
+    return FunctionType(_compiled(source, f"<{what}>"), names, signature.partition("(")[0])
