@@ -130,11 +130,21 @@ class GraphState:
                 other.is_current = False
         return self.generation
 
-    def check_launched(self) -> None:
-        """For a shared operation that is part of the graph: raises where that was never launched."""
+    def check_launched(self, in_body: bool) -> None:
+        """For a shared operation that is part of the graph: raises where it may not have run."""
+        if in_body:
+            raise StaleOutputError(
+                "this shared operation is used first in the body of a conditional, which may not have run; use it "
+                "before the conditional, ca.zip(shared, ...), or make one for the body"
+            )
         if not self.generation:
             raise NotFilledYetError(
                 "this shared operation is part of a graph, and runs with it; launch the graph first"
+            )
+        if self.error is not None:
+            raise NotFilledYetError(
+                f"launch {self.generation} of the graph that this shared operation is part of failed ({self.error}); "
+                "launch the graph again"
             )
 
     def note_failed(self, stream: Stream, number: int, error: BaseException) -> None:

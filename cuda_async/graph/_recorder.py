@@ -23,6 +23,7 @@ package use `Stream._handle` and never begin one.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 import weakref
 from dataclasses import dataclass
@@ -310,7 +311,9 @@ class Recorder:
         self._yielded: list[tuple[GraphState, list[GraphBuffer]]] = []
         self._overwritten: list[GraphBuffer] = []
         self._shared: list[tuple[Gate, Lane]] = []
-        self._kept: list[tuple[Gate, Any]] = []  # with what they yield then
+        self._kept: list[
+            tuple[Gate, Any, Callable[[], None]]
+        ] = []  # with what they yield then, and its check
         self._leaving: list[Unfinished] = []
         self._made: list[weakref.ref[GraphBuffer]] | None = None  # since the mark
         self.held: list[object] = []
@@ -562,12 +565,13 @@ class Recorder:
         self._kept = []
         for gate, lane in self._shared:
             body = None if lane.body is self.nodes else lane.body
-            self._kept.append((gate, output_of_shared(gate.value, written, self.state, body)))
+            value = output_of_shared(gate.value, written, self.state, body)
+            self._kept.append((gate, value, functools.partial(self.state.check_launched, body is not None)))
 
     def keep_shared(self) -> None:
         """The graph is made: shared operations that were recorded have run."""
-        for gate, value in self._kept:
-            gate.keep(value, self.state.check_launched)
+        for gate, value, check_filled in self._kept:
+            gate.keep(value, check_filled)
         self._shared = []
         self._kept = []
 

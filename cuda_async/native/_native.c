@@ -113,6 +113,11 @@ static PyObject *learn(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* Whether that is the Tensor of the last `learn`: a package that is imported once more has classes of its own. */
+static PyObject *knows(PyObject *module, PyObject *tensor) {
+    return PyBool_FromLong(tensor == (PyObject *)classes[TENSOR]);
+}
+
 /* -- Enqueue */
 
 typedef int (*entry_point)(void *, void *, void *, void *);
@@ -212,9 +217,10 @@ typedef struct {
 } QuickLaunch;
 
 struct work {
-    PyObject *stream, *outputs; /* owned */
+    PyObject *stream;                 /* owned */
+    PyObject *outputs[MAX_ARGUMENTS]; /* owned */
     PyObject *buffers[MAX_ARGUMENTS]; /* owned; NULL where the argument is no tensor */
-    Py_ssize_t taken; /* of `buffers` */
+    Py_ssize_t taken;                 /* of both */
     char values[MAX_BLOCK_BYTES];
 };
 
@@ -267,14 +273,12 @@ static Outcome take_apart(QuickLaunch *self, PyObject *args, PyObject *ctx, PyOb
         if (!Py_IS_TYPE(PyTuple_GET_ITEM(args, i), self->steps[i].type)) return ANEW;
 
     work->stream = Py_NewRef(get(ctx, CONTEXT_STREAM));
-    work->outputs = PyTuple_New(self->count);
-    if (work->outputs == NULL) return FAILED;
     memset(work->values, 0, self->block_bytes);
     for (Py_ssize_t i = 0; i < self->count; i++) {
         const Step *step = &self->steps[i];
         PyObject *value = PyTuple_GET_ITEM(args, i);
         char *place = work->values + step->offset;
-        work->buffers[i] = NULL;
+        work->outputs[i] = work->buffers[i] = NULL;
         work->taken = i + 1;
         if (step->code > WRITES) {
             Outcome outcome = pack_number(step, value, place);
@@ -292,9 +296,17 @@ static Outcome take_apart(QuickLaunch *self, PyObject *args, PyObject *ctx, PyOb
             }
             memcpy(place, &number, 8);
         }
-        PyTuple_SET_ITEM(work->outputs, i, Py_NewRef(value));
+        work->outputs[i] = Py_NewRef(value);
     }
     return DONE;
+}
+
+/* Filled at once: the garbage collector shows tuples to whoever asks. */
+static PyObject *tuple_of(PyObject *const *items, Py_ssize_t count) {
+    PyObject *made = PyTuple_New(count);
+    if (made != NULL)
+        for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(made, i, Py_NewRef(items[i]));
+    return made;
 }
 
 /* Lock held: whether all memory is plain, none is written and used once more, and the stream is open. */
@@ -427,20 +439,22 @@ static PyObject *quick_call(PyObject *callable, PyObject *const *argv, size_t gi
     PyObject *checked = PyObject_GetAttr(self->loaded, checked_name);
     if (checked == NULL) return NULL;
     struct work work;
-    work.stream = work.outputs = NULL;
+    work.stream = NULL;
     work.taken = 0;
     Outcome outcome = take_apart(self, args, ctx, config, checked, &work);
     if (outcome == DONE) outcome = launch_under_lock(self, checked, &work);
     PyObject *result = NULL;
     if (outcome == DONE)
-        result = Py_NewRef(work.outputs);
+        result = tuple_of(work.outputs, self->count);
     else if (outcome == ANEW)
         result = PyObject_CallFunctionObjArgs(self->launch_anew, args, ctx, config, NULL);
     else if (outcome == WITH_CARE)
         result = PyObject_CallFunctionObjArgs(self->launch_with_care, args, ctx, checked, NULL);
-    for (Py_ssize_t i = 0; i < work.taken; i++) Py_XDECREF(work.buffers[i]);
+    for (Py_ssize_t i = 0; i < work.taken; i++) {
+        Py_XDECREF(work.buffers[i]);
+        Py_XDECREF(work.outputs[i]);
+    }
     Py_XDECREF(work.stream);
-    Py_XDECREF(work.outputs);
     Py_DECREF(checked);
     return result;
 }
@@ -659,6 +673,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
     PyObject *dict;      /* __name__, __doc__ and so on */
+    PyObject *weak;      /* references to it */
     PyObject *original;  /* the function in Python, which gets all but the commonest */
     PyTypeObject *class; /* of what is made, and where its slots lie */
     Py_ssize_t places[6];
@@ -703,10 +718,9 @@ static PyObject *make_launch(PyObject *callable, PyObject *const *args, size_t g
         Py_DECREF(launch);
         return PyObject_Vectorcall(self->original, args, given, names);
     }
-    PyObject *arguments = PyTuple_New(count), *config = PyTuple_Pack(3, args[1], args[2], zero);
+    PyObject *arguments = tuple_of(args + 3, count), *config = PyTuple_Pack(3, args[1], args[2], zero);
     PyObject *made = arguments != NULL && config != NULL ? self->class->tp_alloc(self->class, 0) : NULL;
     if (made != NULL) {
-        for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(arguments, i, Py_NewRef(args[3 + i]));
         put(made, self->places[0], Py_False);
         put(made, self->places[1], Py_None);
         put(made, self->places[2], args[0]);
@@ -794,6 +808,7 @@ static int maker_clear(PyObject *object) {
 static void maker_dealloc(PyObject *object) {
     Maker *self = (Maker *)object;
     PyObject_GC_UnTrack(object);
+    if (self->weak != NULL) PyObject_ClearWeakRefs(object);
     Py_XDECREF(self->dict);
     Py_XDECREF(self->original);
     Py_XDECREF(self->class);
@@ -820,6 +835,7 @@ static PyTypeObject MakerType = {
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(Maker, call),
     .tp_dictoffset = offsetof(Maker, dict),
+    .tp_weaklistoffset = offsetof(Maker, weak),
     .tp_descr_get = maker_bind,
     .tp_repr = maker_repr,
     .tp_methods = maker_methods,
@@ -834,6 +850,7 @@ static PyTypeObject MakerType = {
 static PyMethodDef functions[] = {
     {"learn", learn, METH_VARARGS,
      "learn(read, mut, tensor, buffer, usage, stream, context)\n--\n\nNote where the slots of these classes lie."},
+    {"knows", knows, METH_O, "knows(tensor)\n--\n\nWhether the last `learn` was about this class."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -858,7 +875,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     if (PyModule_AddType(module, &EnqueueType) < 0 || PyModule_AddType(module, &QuickLaunchType) < 0 ||
         PyModule_AddType(module, &QuickBoundLaunchType) < 0 ||
         PyModule_AddType(module, &MakerType) < 0 ||
-        PyModule_AddIntConstant(module, "VERSION", 1) < 0 || PyModule_AddIntMacro(module, MAKES_OPERAND) < 0 ||
+        PyModule_AddIntConstant(module, "VERSION", 2) < 0 || PyModule_AddIntMacro(module, MAKES_OPERAND) < 0 ||
         PyModule_AddIntMacro(module, MAKES_THEN) < 0 || PyModule_AddIntMacro(module, MAKES_LAUNCH) < 0 || PyModule_AddIntMacro(module, READS) < 0 ||
         PyModule_AddIntMacro(module, WRITES) < 0 || PyModule_AddIntMacro(module, INTEGER) < 0 ||
         PyModule_AddIntMacro(module, FLOAT) < 0 || PyModule_AddIntMacro(module, MAX_ARGUMENTS) < 0 ||

@@ -43,9 +43,6 @@ __all__ = ["SharedOp", "shared", "unzip"]
 
 T = TypeVar("T")
 
-IS_FREE_THREADED = "t" in sys.abiflags
-
-
 MAX_DEPTH = 64
 """Of what a shared operation yields, one in the other."""
 
@@ -55,6 +52,10 @@ class NotFilledYetError(StaleOutputError):
 
     So nobody takes it for the outcome of a shared operation that builds on that.
     """
+
+
+class StillReferredError(ConsumedError):
+    """`unwrap_shared()` found other references, which may go: it is no outcome of a shared operation around it."""
 
 
 def _tensors_in(value: Any, depth: int = MAX_DEPTH) -> Iterator[Tensor]:
@@ -76,6 +77,10 @@ def _tensors_in(value: Any, depth: int = MAX_DEPTH) -> Iterator[Tensor]:
     if depth:
         for part in parts:
             yield from _tensors_in(part, depth - 1)
+
+
+NO_OUTCOME = (NotFilledYetError, StillReferredError)
+"""Errors after which a shared operation counts as not run."""
 
 
 class Gate:
@@ -224,7 +229,7 @@ class Gate:
                 self.sources = sources
                 self.running = None
                 self.settled = True
-                if self._recorder is None and not isinstance(error, NotFilledYetError):
+                if self._recorder is None and not isinstance(error, NO_OUTCOME):
                     self._again = None
         self._wake()
 
@@ -252,7 +257,7 @@ class Gate:
         """
         with self.lock:
             self._recorder = None
-            if self.error is not None and not isinstance(self.error, (CaptureError, NotFilledYetError)):
+            if self.error is not None and not isinstance(self.error, (CaptureError, *NO_OUTCOME)):
                 self._again = None
             if self._again is None:
                 return None
@@ -302,12 +307,11 @@ class Gate:
         """Refuse what a graph is to fill that is recorded elsewhere, or was not launched."""
         if recorder is not None and recorder is execution.ctx.stream._recorder:
             return
-        buffers = [tensor._buffer for tensor in _tensors_in(value)]
         if recorder is None:
-            if not buffers:  # else they tell
-                self.check_filled()
+            self.check_filled()
             return
         # A buffer may be given up at this moment.
+        buffers = (tensor._buffer for tensor in _tensors_in(value))
         if is_recorded or any(buffer.is_recorded or buffer.address < 0 for buffer in buffers):
             raise NotFilledYetError(
                 "this shared operation belongs to a graph that is being recorded, and holds nothing yet; use it in the "
@@ -492,12 +496,13 @@ class _Unwrap(DeviceOp[T]):
         # Referrers of the shared op here: the list and getrefcount's argument. (Python 3.14 may not count a local.)
         holder, self._shared = [self._shared], None
         others = sys.getrefcount(holder[0]) - 2
-        if others > 0 and IS_FREE_THREADED:
-            gc.collect()  # takes off what other threads have let go of: till then, that is counted
+        if others > 0:
+            # Those of an error that is nobody's any more, and, in a free-threaded Python, of what others have let go.
+            gc.collect()
             others = sys.getrefcount(holder[0]) - 2
         if others > 0:
             self._shared = holder[0]
-            raise ConsumedError(
+            raise StillReferredError(
                 f"unwrap_shared() needs the only reference to the shared operation, but there are {others} more; "
                 "drop them first"
             )

@@ -69,13 +69,17 @@ def write_launch(
     return _native_launch(plan, types, names) or _write_launch(plan, types, names, is_quick=True), careful
 
 
+def _has_native() -> bool:
+    return native is not None and native.knows(Tensor)
+
+
 def _native_launch(plan: LaunchPlan, types: Sequence[type], names: dict[str, Any]) -> LaunchFunction | None:
     """The quick function as the compiled module has it; None where there is none for these types.
 
     It packs tensors, and what is exactly an int, a bool or a float, on devices that do not check.
     """
     loaded, block = names["loaded"], names["block"]
-    if native is None or len(types) > native.MAX_ARGUMENTS or block.size_bytes > native.MAX_BLOCK_BYTES:
+    if not _has_native() or len(types) > native.MAX_ARGUMENTS or block.size_bytes > native.MAX_BLOCK_BYTES:
         return None
     if getattr(names["driver"], "checker", None) is not None:
         return None
@@ -188,7 +192,7 @@ def write_bound_launch(
     launch: LaunchFunction = written_function(
         "launch(args, ctx, config)", lines, names, f"bound launch of {kernel}"
     )
-    if native is None or len(reads) + len(writes) > native.MAX_ARGUMENTS:
+    if not _has_native() or len(reads) + len(writes) > native.MAX_ARGUMENTS:
         return launch
     others = (names[name] for name in ("order_read", "order_write", "outputs", "launches", "bind_on"))
     quick: LaunchFunction = native.QuickBoundLaunch(

@@ -377,6 +377,81 @@ def test_classes_without_the_slots_are_refused():
         native.Maker(native.MAKES_OPERAND, ca.read, ca.Read)
 
 
+@needs_native
+def test_nobody_sees_a_tuple_that_is_being_filled():
+    """The garbage collector shows tuples to whoever asks for its objects."""
+    function = kernel_of(["i32", "i32"])
+    function.launch(1, 1, 1, 2).sync()
+
+    def look(*_):
+        for found in gc.get_objects(generation=0):
+            if type(found) is tuple:
+                list(found)
+
+    before = gc.get_threshold()
+    gc.callbacks.append(lambda phase, info: look() if phase == "start" else None)
+    gc.set_threshold(1, 1000, 1000)
+    try:
+        for i in range(200):
+            function.launch(1, 1, i, 2)
+            with pytest.raises(OverflowError):
+                function.launch(1, 1, i, 2**40).sync()
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.pop()
+    loaded, launch, _ = both_ways(function, ca.Device("host:0"), (1, 2))
+    seen = []
+    refused = native.QuickLaunch(
+        loaded,
+        loaded.device,
+        None,
+        lambda *_: seen.append(look()),
+        None,
+        None,
+        loaded.block.buffer,
+        tuple((int, native.INTEGER, 4, 4 * i, 0, 9, 0.0) for i in range(2)),
+    )
+    loaded.checked = loaded.check_config((1, 1, 0))
+    refused((1, 99), context_on(loaded.device.policy.next_stream()), (1, 1, 0))
+    assert seen == [None]
+    assert launch is not None
+
+
+@needs_native
+def test_weak_references():
+    for made in (ca.read, ca.mut, ca.DeviceOp.then, ca.Function.launch):
+        assert weakref.ref(made)() is made
+    op = ca.ones(2)
+    assert weakref.WeakMethod(op.then)().__self__ is op
+
+
+@needs_native
+def test_a_package_that_is_imported_once_more():
+    """The compiled module knows the last one's classes; the other goes on in Python."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", TWICE], env=environment, check=True, cwd=ROOT, timeout=60)
+
+
+TWICE = """
+import sys
+from tests.cuda_async.native import test_native as first
+import cuda_async as ca
+f = first.kernel_of(["ptr", "i32"])
+x = ca.zeros(4).sync()
+f.launch(1, 1, ca.mut(x), 1).sync()
+for name in [n for n in sys.modules if n.partition(".")[0] == "cuda_async" and not n.endswith("._native")]:
+    del sys.modules[name]
+import cuda_async as again
+assert again is not ca
+y = again.zeros(4).sync()
+for _ in range(2):
+    assert f.launch(1, 1, ca.mut(x), 1).sync() == (x, 1)
+    g = first.kernel_of(["ptr", "i32"])
+    assert g.launch(1, 1, ca.mut(x), 1).sync() == (x, 1)
+    assert g.bind(1, 1, ca.mut(x), 1, device=ca.Device("host:0")).launch().sync() == (x, 1)
+"""
+
+
 SCRIPT = """
 import numpy as np, cuda_async as ca
 from cuda_async.native import native
