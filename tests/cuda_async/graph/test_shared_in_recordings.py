@@ -17,6 +17,7 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.errors import CaptureError, KernelError, StaleOutputError
+from cuda_async.ops._execution import Execution
 from cuda_async.ops._shared import Gate
 from cuda_async.scheduling import Unfinished
 
@@ -477,6 +478,7 @@ def test_a_recording_that_failed_while_another_thread_was_in_it(device, when_wai
         asyncio.run(cancelled(scope))
         when_waited_for.append(released.set)
         scope.returns(scope.record(ca.fill(y, 1.0)))
+        assert released.is_set()  # it waited, and did not only look again and again
     assert scope.graph.launch().to_host().sync().tolist() == [1.0] * 4
 
 
@@ -556,6 +558,55 @@ def test_what_yields_no_tensor_runs_with_its_graph(device):
     scope.graph.launch().sync()
     assert shared.sync() == 7
     assert t.to_host().sync().tolist() == [5.0] * 4
+
+
+class Counting:
+    """A lock that counts how often it was entered, and notes what `look()` gives then and when it is left."""
+
+    def __init__(self, lock, look):
+        self.lock, self.look, self.seen = lock, look, []
+
+    def __enter__(self):
+        self.lock.acquire()
+        self.before = self.look()
+
+    def __exit__(self, *_):
+        self.seen.append((self.before, self.look()))
+        self.lock.release()
+
+
+def test_an_outcome_is_taken_and_changed_under_the_gates_lock(device):
+    """So that no thread sees half of what another one changes."""
+    t = ca.zeros(4).sync()
+    shared = ca.fill(t, 5.0).shared()
+    gate = shared._gate
+    with ca.CudaGraph.scope(device.create_stream()) as scope:
+        scope.record(shared)
+        recorded = gate.value
+        gate.lock = lock = Counting(gate.lock, lambda: (gate.value, gate._recorder is None))
+    assert [(before[1], after[1]) for before, after in lock.seen] == [(False, True)]
+    assert lock.seen[0][0][0] is recorded
+    assert lock.seen[0][1][0] is gate.value is not recorded
+    scope.graph.launch().sync()
+    lock.seen.clear()
+    assert gate.deliver(Execution(ca.value(1), stream=device.create_stream())) is gate.value
+    assert len(lock.seen) == 1
+
+
+def test_what_comes_back_under_a_second_name_is_the_same_memory(device):
+    """A launch that reads the one and writes the other is refused."""
+    t = ca.zeros(4).sync()
+    shared = ca.fill(t, 5.0).shared()
+    shared.then(ca.copy).graph().sync().launch().sync()
+    value = shared.sync()
+    assert value is not t
+    source = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry two(.param .u64 a, .param .u64 b) { ret; }"
+    kernel = ca.Module.from_ptx(source).function("two")
+    for _ in range(2):
+        for operands in ((ca.read(value), ca.mut(t)), (ca.mut(value), ca.read(t))):
+            with pytest.raises(ca.AliasError):
+                kernel.launch(1, 1, *operands).sync()
+        kernel.launch(1, 1, ca.read(t), ca.mut(ca.zeros(4).sync())).sync()
 
 
 YIELDS = {
