@@ -140,9 +140,9 @@ def main() -> int:
     )
     parser.add_argument("--streams", type=int, default=4, help="streams of the second run")
     options = parser.parse_args()
-    for name, least in (("requests", 0), ("rounds", 0), ("streams", 1)):
+    for name, least in (("requests", 1), ("rounds", 10), ("streams", 1)):  # fewer rounds are not there yet
         given = getattr(options, name)
-        if given < least:
+        if given < least and (given or name == "streams"):
             parser.error(f"--{name} is {given}; at least {least}")
     return asyncio.run(run(options))
 

@@ -222,6 +222,8 @@ def _argument_step(
     if issubclass(cls, float):
         if exact is not None and exact not in ("f16", "f32", "f64"):
             raise refuse("pass an int")
+        if exact is None and kind is ParameterKind.STRUCT:
+            raise refuse(f"pass a NumPy scalar of {size} bytes, or np.void or a ctypes structure")
         if exact is None and kind not in (ParameterKind.FLOAT, ParameterKind.UNKNOWN):
             raise refuse("pass an int, or a NumPy scalar of the parameter's size")
         if size not in _FLOAT_FORMAT:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -578,12 +577,15 @@ class Function:
                 function = driver.module_function(handle, self.module._lowered.get(self.name, self.name))
             except LookupError:
                 names = driver.module_function_names(handle)
+                mangled = f"_Z{len(self.name)}{self.name}"
                 hint = ""
-                if any(re.match(rf"_Z\d+{re.escape(self.name)}(?![a-z_0-9])", name) for name in names):
+                if any(name.startswith(mangled) for name in names):
                     hint = (
                         f'; C++ gives names of its own: declare it extern "C", or compile it with '
                         f"name_expressions=[{self.name!r}]"
                     )
+                elif "<" in self.name or "::" in self.name:
+                    hint = f"; compile it with name_expressions=[{self.name!r}]"
                 raise CompileError(
                     f"{self.module.name} has no kernel {self.name!r}; it has: {', '.join(names) or 'none'}{hint}"
                 ) from None

@@ -258,8 +258,8 @@ def _compile_error(
         if "could not open source file" in log or "cannot open source file" in log:
             searched = ", ".join(cuda_include_paths()) or "none were found"
             message += (
-                f"\n(folders of the toolkit's headers: {searched}; the packages nvidia-cuda-runtime and "
-                "nvidia-cuda-cccl bring them)"
+                f"\n(your own headers are given with headers= or include_paths=; folders of the toolkit's headers: "
+                f"{searched}; the packages nvidia-cuda-runtime and nvidia-cuda-cccl bring them)"
             )
         return CompileError(message, log)
     if int(code) == INVALID_OPTION:
