@@ -142,7 +142,7 @@ class CudaGraph(Generic[T]):
         self._check_inputs()
         for buffer in self._template.shared:
             buffer.note_shared()
-        recorder.take_shared(self._writes)
+        recorder.take_shared(self, self._writes)
         recorder.release()
         return self
 
@@ -354,6 +354,8 @@ class CudaGraph(Generic[T]):
             stream._dirty = True
             stream._retained.append(executable)
             generation = state.advance(stream, number)
+        if state.waiting:
+            state.note_launched()
         if copies:
             return self._template.build_copy(state, generation, ctx)
         return self._template.build(state, generation)

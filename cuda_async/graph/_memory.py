@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ..driver.graph import Node
+    from ..ops._shared import Gate
     from ..scheduling import Device, Stream
 
 __all__ = ["GraphBuffer", "GraphMemory", "GraphState", "root_of"]
@@ -82,6 +83,7 @@ class GraphState:
         failed: the recording ended with an error.
         linked: graphs that write the same memory; changed with the turns of all of them held.
         turn: held while one of them is launched.
+        waiting: gates of shared operations that are part of it, and have run when it is launched first.
     """
 
     __slots__ = (
@@ -94,6 +96,7 @@ class GraphState:
         "last",
         "linked",
         "turn",
+        "waiting",
     )
 
     def __init__(self) -> None:
@@ -105,6 +108,14 @@ class GraphState:
         self.failed = False
         self.linked: weakref.WeakSet[GraphState] = weakref.WeakSet()
         self.turn = Turn()
+        self.waiting: list[weakref.ref[Gate]] = []
+
+    def note_launched(self) -> None:
+        """No lock held: what shared operations were made of may go, and with it objects of anybody's."""
+        while self.waiting:
+            gate = self.waiting.pop()()
+            if gate is not None:
+                gate.note_launched()
 
     def link(self, other: GraphState) -> None:
         """A launch of one makes the outputs of the other stale, and they are launched in turns."""

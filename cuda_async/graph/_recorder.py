@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ..ops._shared import Gate
     from ..scheduling import Device, Submission, Unfinished
     from ..scheduling._recorder import Recorder as RecorderProtocol
+    from ._graph import CudaGraph
 
 __all__ = ["Lane", "Recorder", "RecordingContext", "RecordingStream", "Uses"]
 
@@ -311,9 +312,7 @@ class Recorder:
         self._yielded: list[tuple[GraphState, list[GraphBuffer]]] = []
         self._overwritten: list[GraphBuffer] = []
         self._shared: list[tuple[Gate, Lane]] = []
-        self._kept: list[
-            tuple[Gate, Any, Callable[[], None]]
-        ] = []  # with what they yield then, and its check
+        self._kept: list[tuple[Gate, Any, Callable[[], None], Callable[[], bool]]] = []  # see Gate.keep
         self._leaving: list[Unfinished] = []
         self._made: list[weakref.ref[GraphBuffer]] | None = None  # since the mark
         self.held: list[object] = []
@@ -560,18 +559,26 @@ class Recorder:
         """Nodes so far, those of bodies among them."""
         return len(self.uses)
 
-    def take_shared(self, written: Container[Buffer]) -> None:
-        """What shared operations that were recorded yield for others, as outputs of the graph, which writes these."""
+    def take_shared(self, graph: CudaGraph[Any], written: Container[Buffer]) -> None:
+        """What shared operations that were recorded yield for others, as outputs of `graph`, which writes these."""
+        state, graph_there = self.state, weakref.ref(graph)
+
+        def has_ended() -> bool:
+            there = graph_there()
+            return not state.generation and (there is None or there.is_closed)
+
         self._kept = []
         for gate, lane in self._shared:
             body = None if lane.body is self.nodes else lane.body
-            value = output_of_shared(gate.value, written, self.state, body)
-            self._kept.append((gate, value, functools.partial(self.state.check_launched, body is not None)))
+            value = output_of_shared(gate.value, written, state, body)
+            check = functools.partial(state.check_launched, body is not None)
+            self._kept.append((gate, value, check, has_ended))
 
     def keep_shared(self) -> None:
         """The graph is made: shared operations that were recorded have run."""
-        for gate, value, check_filled in self._kept:
-            gate.keep(value, check_filled)
+        for gate, *kept in self._kept:
+            self.state.waiting.append(weakref.ref(gate))
+            gate.keep(*kept)
         self._shared = []
         self._kept = []
 

@@ -112,6 +112,7 @@ class Gate:
         self.running: Execution | None = None
         self.is_recorded = False
         self.check_filled: Callable[[], None] = _nothing
+        self._has_ended: Callable[[], bool] = _never
         self._nodes_before = 0
         self._again: DeviceOp[Any] | None = None
         self._recorder: Recorder | None = None
@@ -126,7 +127,7 @@ class Gate:
         starts = False
         try:
             with self.lock:
-                if self.settled and self._again is not None and self._recorder is None and not is_back:
+                if self.settled and self._again is not None and not is_back and self._is_undone():
                     self._forget()
                 starts = self.source is not None
                 source, self.source = self.source, None
@@ -242,12 +243,28 @@ class Gate:
                 if self._waiting and self._waiting[0] is wake:
                     del self._waiting[0]
 
-    def keep(self, value: Any, check_filled: Callable[[], None]) -> None:
-        """The graph that the source became part of is made; `value` is what others get, as an output of it."""
+    def keep(self, value: Any, check_filled: Callable[[], None], has_ended: Callable[[], bool]) -> None:
+        """The graph that the source became part of is made, and not launched yet.
+
+        Args:
+            value: what others get, as an output of it.
+            has_ended: whether it never will be.
+        """
         with self.lock:
             self.value = value
             self.check_filled = check_filled
-            self._again = self._recorder = None
+            self._has_ended = has_ended
+            self._recorder = None
+            if not (self.is_recorded if self.error is None else isinstance(self.error, NO_OUTCOME)):
+                self._again = None
+
+    def note_launched(self) -> None:
+        """The graph was launched: the source has run."""
+        with self.lock:
+            source = self._again
+            if self._recorder is None:
+                self._again = None
+        del source  # whatever it holds goes with no lock held
 
     def undo(self) -> Unfinished | None:
         """The recording that the source was run in is given up: whoever comes next runs it anew.
@@ -267,6 +284,10 @@ class Gate:
         left = running.detached if running is not None and not running.cancel() else None
         self._wake()
         return left
+
+    def _is_undone(self) -> bool:
+        """Settled: it failed by what is no outcome, or its graph has ended without a launch."""
+        return self._recorder is None and (self.error is not None or self._has_ended())
 
     def _forget(self) -> None:
         """Lock held. It has not run."""
@@ -359,6 +380,10 @@ class Gate:
 
 def _nothing() -> None:
     pass
+
+
+def _never() -> bool:
+    return False
 
 
 class GateWait:

@@ -330,8 +330,8 @@ async def test_a_failed_record_of_a_graph_s_launch_leaves_the_earlier_one(device
     assert (await yielded.to_host())[0] == 3.0
 
 
-async def test_a_graph_that_is_made_lets_go_of_sources(device):
-    """Only the output counts from then on; a source may hold host memory."""
+async def test_a_graph_that_is_launched_lets_go_of_sources(device):
+    """Only the output counts from then on; a source may hold host memory. Till then it may be run again."""
 
     class Source:
         def __call__(self, y):
@@ -342,9 +342,10 @@ async def test_a_graph_that_is_made_lets_go_of_sources(device):
     shared = ca.ones(4).map(source).shared()
     del source
     graph = await shared.then(ca.copy).graph()
+    assert (await graph.launch().to_host())[0] == 1.0
     gc.collect()
     assert known() is None
-    assert (await graph.launch().to_host())[0] == 1.0
+    assert (await shared.to_host())[0] == 1.0
 
 
 async def test_a_run_that_is_undone_records_nothing_more(device):
@@ -663,6 +664,59 @@ def test_a_launch_that_failed_has_run_nothing(host, yields):
     graph.launch().sync()
     shared.sync()
     assert t.to_host().sync().tolist() == [5.0] * 4
+
+
+@pytest.mark.parametrize("yields", YIELDS)
+@pytest.mark.parametrize("end", ["closed", "dropped"])
+def test_a_graph_that_ends_without_a_launch_has_run_nothing(device, end, yields):
+    """Whoever comes next runs it, once, and by itself or in another graph."""
+    x, t = ca.zip(ca.ones(4), ca.zeros(4)).sync()
+    runs = []
+    source = ca.fill(t, 5.0).map(YIELDS[yields](x))
+    shared = source.map(lambda value: (runs.append(1), value)[1]).shared()
+    copied = shared.then(lambda _: ca.copy(t)).shared()
+    graph = copied.then(ca.copy).graph().sync()
+    with pytest.raises(StaleOutputError, match="launch the graph first"):
+        copied.sync()
+    if end == "closed":
+        graph.close()
+    else:
+        del graph
+        gc.collect()
+    assert copied.then(ca.copy).graph().sync().launch().to_host().sync().tolist() == [5.0] * 4
+    assert copied.to_host().sync().tolist() == [5.0] * 4
+    shared.sync()
+    assert len(runs) == 2
+
+
+def test_what_has_nothing_in_the_graph_has_run_whatever_becomes_of_that(device):
+    x, runs = ca.ones(4).sync(), []
+    shared = ca.value(3).map(lambda n: (runs.append(1), n + 1)[1]).shared()
+    graph = shared.then(lambda _: ca.copy(x)).graph().sync()
+    assert shared.sync() == 4
+    graph.close()
+    del graph
+    gc.collect()
+    assert shared.sync() == 4
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("end", ["closed", "dropped"])
+def test_a_graph_that_was_launched_and_ends_leaves_its_output(device, end):
+    source = ca.full(4, 5.0).then(ca.copy)
+    shared = source.shared()
+    alive = weakref.ref(source)
+    del source
+    graph = shared.then(ca.copy).graph().sync()
+    graph.launch().sync()
+    if end == "closed":
+        graph.close()
+    del graph
+    gc.collect()
+    for _ in range(2):
+        assert shared.to_host().sync().tolist() == [5.0] * 4
+    gc.collect()
+    assert alive() is None  # it is not run again
 
 
 @pytest.mark.parametrize("way", ["scope", "graph"])
