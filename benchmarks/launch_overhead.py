@@ -212,6 +212,8 @@ def main() -> int:
         rows.append((name, typical / launches, ratio, f"{typical:.0f} us a chain"))
         summary[name] = {"median_us": typical, "ratio_to_c": ratio, "turns": turns}
     about = machine(ours.device)
+    if not about["compiled launch"]:
+        print("launches run in Python here: python -m cuda_async.native compiles them")
     print_table(
         f"{launches} launches and one wait, {rounds} turns of {share}, medians, on {about['device']}",
         ("", "us/launch", "ratio to C", ""),

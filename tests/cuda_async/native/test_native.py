@@ -8,9 +8,11 @@ import gc
 import inspect
 import os
 import pickle
+import shutil
 import struct
 import subprocess
 import sys
+import sysconfig
 import weakref
 from pathlib import Path
 
@@ -467,3 +469,37 @@ def test_left_out_by_the_environment():
         [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert ran.stdout.split(maxsplit=2) == ["True", "function", "[2.0, 2.0, 2.0, 2.0]\n"]
+
+
+def run_in_copy(folder, environment):
+    command = [sys.executable, "-m", "cuda_async.native"]
+    given = {**os.environ, "PYTHONPATH": str(folder), "CUDA_ASYNC_NATIVE": "1", **environment}
+    return subprocess.run(command, env=given, capture_output=True, text=True, cwd=folder, timeout=120)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_checkout_compiles_its_own(tmp_path):
+    shutil.copytree(
+        ROOT / "cuda_async", tmp_path / "cuda_async", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    first, second = (run_in_copy(tmp_path, {}) for _ in range(2))
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        assert (first.returncode, first.stderr) == (1, "this Python has no GIL: launches run in Python\n")
+        return
+    if "Python.h" in first.stderr:
+        pytest.skip("no headers of this Python")
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr
+    assert first.stdout.startswith("compiled ")
+    assert second.stdout.startswith(f"launches are compiled: {tmp_path}")
+
+
+@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="is said to have no GIL")
+def test_a_compiler_that_refuses_is_heard(tmp_path):
+    shutil.copytree(
+        ROOT / "cuda_async", tmp_path / "cuda_async", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    (tmp_path / "cuda_async" / "native" / "_native.c").write_text("#error as planned\n")
+    ran = run_in_copy(tmp_path, {})
+    assert ran.returncode == 1
+    assert "as planned" in ran.stderr or "no C compiler" in ran.stderr
+    assert ran.stderr.endswith("launches run in Python\n")

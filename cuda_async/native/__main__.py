@@ -1,0 +1,41 @@
+"""`python -m cuda_async.native`: says whether launches are compiled, and compiles `_native.c` in place where it is not.
+
+For a checkout that is on `PYTHONPATH` instead of installed; `pip install` does it by itself.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from . import native
+
+
+def main() -> int:
+    if native is not None:
+        print(f"launches are compiled: {native.__file__}")
+        return 0
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        print("this Python has no GIL: launches run in Python", file=sys.stderr)
+        return 1
+    source = Path(__file__).with_name("_native.c")
+    module = source.with_name(f"_native{sysconfig.get_config_var('EXT_SUFFIX')}")
+    compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")[0]
+    command = [compiler, "-O2", "-shared", "-fPIC", f"-I{sysconfig.get_path('include')}", str(source)]
+    try:
+        compiled = subprocess.run([*command, "-o", str(module)], capture_output=True, text=True)
+    except OSError as error:
+        print(f"no C compiler: {error}; launches run in Python", file=sys.stderr)
+        return 1
+    if compiled.returncode != 0:
+        print(f"{compiled.stderr}{shlex.join(command)} failed; launches run in Python", file=sys.stderr)
+        return 1
+    print(f"compiled {module}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
