@@ -79,6 +79,11 @@ def _tensors_in(value: Any, depth: int = MAX_DEPTH) -> Iterator[Tensor]:
             yield from _tensors_in(part, depth - 1)
 
 
+def _device_of(value: Any) -> Device | None:
+    """Where its first tensor is. What yields a number or a host array is bound to no device, wherever it was made."""
+    return next((tensor.device for tensor in _tensors_in(value)), None)
+
+
 NO_OUTCOME = (NotFilledYetError, StillReferredError)
 """Errors after which a shared operation counts as not run."""
 
@@ -87,6 +92,7 @@ class Gate:
     """The one run of a shared source.
 
     Attributes:
+        device: of the first tensor in the value; looked for once, as a value may be a long list.
         submission: closes what the source enqueued, or None where it enqueued nothing.
         is_recorded: a recording, or the graph that came of it, has what the source enqueued, or what it builds on.
         check_filled: of such a graph: raises where it was never launched.
@@ -103,6 +109,7 @@ class Gate:
         self.lock = threading.Lock()
         self.settled = source is None
         self.value: Any = None
+        self.device: Device | None = None
         self.error: BaseException | None = None
         self.traceback: TracebackType | None = None  # each raise starts from it, or the traceback would grow
         self.submission: Submission | None = None
@@ -222,6 +229,7 @@ class Gate:
         with self.lock:
             if not self.settled and self.source is None:
                 self.value = value
+                self.device = _device_of(value)
                 self.error = error
                 if error is not None:
                     self.traceback = error.__traceback__
@@ -445,6 +453,7 @@ class SharedOp(DeviceOp[T]):
         self = object.__new__(cls)
         self._gate = Gate(None)
         self._gate.value = value
+        self._gate.device = _device_of(value)
         self._hint = None
         self._count = len(value) if isinstance(value, tuple) else None
         return self
@@ -460,8 +469,7 @@ class SharedOp(DeviceOp[T]):
         gate = self._gate
         if not gate.settled:
             return self._hint
-        # What yields a number or a host array is bound to no device, wherever it was made.
-        return next((tensor.device for tensor in _tensors_in(gate.value)), None)
+        return gate.device
 
     def _arity(self) -> int | None:
         return self._count

@@ -127,15 +127,13 @@ def test_numbers_are_packed_as_by_the_python_function(data):
 
 
 @needs_native
-def test_what_the_compiled_one_leaves_to_python(device):
-    if device.kind != "host":
-        pytest.skip("a kernel of the host device")
+def test_what_the_compiled_one_leaves_to_python(host):
     function = kernel_of(["ptr", "ptr", "i32"])
     x, y = ca.zeros(4).sync(), ca.zeros(4).sync()
     args = (ca.read(x), ca.mut(y), 3)
-    loaded, launch, _ = both_ways(function, device, args)
+    loaded, launch, _ = both_ways(function, host, args)
     loaded.checked = loaded.check_config((1, 1, 0))
-    ctx = context_on(device.policy.next_stream())
+    ctx = context_on(host.policy.next_stream())
     config = (1, 1, 0)
     assert launch(args, ctx, config) == (x, y, 3)
     assert launch(args, ctx, (2, 1, 0)) == "anew"
@@ -157,7 +155,7 @@ def test_what_the_compiled_one_leaves_to_python(device):
     freed = ca.zeros(4).sync()
     freed.free()
     assert launch((ca.read(freed), ca.mut(y), 3), ctx, config) == "with care"
-    closed = device.create_stream()
+    closed = host.create_stream()
     ctx = context_on(closed)
     closed.close()
     assert launch(args, ctx, config) == "with care"
@@ -182,27 +180,23 @@ def test_other_types_have_no_compiled_launch(args):
 
 @needs_native
 @pytest.mark.parametrize("count", [31, 32, 33])
-def test_many_arguments(device, count):
-    if device.kind != "host":
-        pytest.skip("a kernel of the host device")
+def test_many_arguments(host, count):
     function = kernel_of(["i32"] * count)
     args = tuple(range(count))
-    _, compiled, _ = both_ways(function, device, args)
+    _, compiled, _ = both_ways(function, host, args)
     assert (compiled is not None) == (count <= native.MAX_ARGUMENTS)
     assert function.launch(1, 1, *args).sync() == args
     assert function.launch(1, 1, *args).sync() == args
 
 
 @needs_native
-def test_launches_keep_nothing(device):
+def test_launches_keep_nothing(host):
     """References to all that a launch touches stand at the same number after thousands, refused ones among them."""
-    if device.kind != "host":
-        pytest.skip("a kernel of the host device")
     function = kernel_of(["ptr", "ptr", "i32"])
     x, y = ca.zeros(4).sync(), ca.zeros(4).sync()
-    bound = function.bind(1, 1, ca.read(x), ca.mut(y), 5, device=device)
-    stream = device.create_stream()
-    loaded = function.load(device)
+    bound = function.bind(1, 1, ca.read(x), ca.mut(y), 5, device=host)
+    stream = host.create_stream()
+    loaded = function.load(host)
     big = 10**6
 
     def some():
@@ -231,7 +225,7 @@ def test_launches_keep_nothing(device):
         bound,
         loaded.block,
         big,
-        device,
+        host,
     ]
     watched += [
         ca.Read,
@@ -253,16 +247,14 @@ def chain_of(function, x, y):
 
 
 @needs_native
-def test_cycles_are_collected(device):
-    if device.kind != "host":
-        pytest.skip("a kernel of the host device")
+def test_cycles_are_collected(host):
     function = kernel_of(["ptr", "i32"])
     x = ca.zeros(4).sync()
-    bound = function.bind(1, 1, ca.mut(x), 1, device=device)
+    bound = function.bind(1, 1, ca.mut(x), 1, device=host)
     for _ in range(2):
         function.launch(1, 1, ca.mut(x), 1).sync()
         bound.launch().sync()
-    loaded = weakref.ref(function.load(device))
+    loaded = weakref.ref(function.load(host))
     tensor = weakref.ref(x)
     del function, bound, x
     for _ in range(3):
