@@ -226,10 +226,13 @@ class Driver(Protocol):
         ...
 
     # -- events
-    def event_create(self, *, timing: bool = False) -> EventHandle:
+    def event_create(self, *, timing: bool = False, interrupts: bool = False) -> EventHandle:
         """A new event. Without `timing` it is cheaper and `event_elapsed_ms` refuses it.
 
-        Its `event_synchronize` sleeps (CU_EVENT_BLOCKING_SYNC) instead of spinning.
+        Args:
+            interrupts: the device interrupts the host whenever it is past a record (CU_EVENT_BLOCKING_SYNC), so that
+                `event_synchronize` hears of it at once. That costs the host microseconds each time, waited for or not;
+                without it `event_synchronize` looks from time to time.
         """
         ...
 
@@ -248,7 +251,7 @@ class Driver(Protocol):
         ...
 
     def event_synchronize(self, event: EventHandle) -> None:
-        """Block this thread until `event_query` is true; raises the same."""
+        """Block this thread, asleep, until `event_query` is true; raises the same."""
         ...
 
     def event_notify(self, event: EventHandle, callback: Callable[[], object]) -> bool:

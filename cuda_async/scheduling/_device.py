@@ -119,7 +119,8 @@ class Device:
         self._exchange: Stream | None = None
         self._reclaim: Stream | None = None
         self._outside: WeakSet[Buffer] = WeakSet()
-        self._events: list[EventHandle] = []
+        self._events: list[EventHandle] = []  # that lie ready
+        self._interrupting_events: list[EventHandle] = []
         self._notes: deque[FreeNote] = deque()
         self._held_notes: list[FreeNote] = []  # of memory lent to streams that may be gone (`_sharing`)
         self._dropped_events: deque[EventHandle] = deque()
@@ -135,6 +136,8 @@ class Device:
         self._poison = poison_freed()
         self._pollers: list[None] = []  # one for each: a list changes in one step, on every thread
         self._wait_average_s = 0.0
+        self._sleep_average = 0.0  # of the latest waits, those that did not end while polling
+        self._interrupts = False
         self._max_poll_s = longest_poll_s(self.kind)
         start_from_environment()
 
@@ -688,8 +691,15 @@ class Device:
             return 0.0
         return longest
 
-    def _note_wait(self, seconds: float) -> None:
+    def _note_wait(self, seconds: float, slept: bool) -> None:
+        """A wait took so long. Where most end in a sleep, events interrupt the host, which costs it less than looking.
+
+        A device that calls back needs no interrupts.
+        """
         self._wait_average_s += 0.1 * (seconds - self._wait_average_s)
+        self._sleep_average += 0.1 * (slept - self._sleep_average)
+        driver = self._driver
+        self._interrupts = self._sleep_average > 0.5 and driver is not None and not driver.notifies
 
     # -- closing
 

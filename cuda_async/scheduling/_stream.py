@@ -399,15 +399,16 @@ class Stream:
         if not self._dirty and last is not None and not self._handed_out:
             return last
         device = self.device
-        events = device._events
-        event = events.pop() if events else device.driver.event_create()
+        interrupts = device._interrupts
+        events = device._interrupting_events if interrupts else device._events
+        event = events.pop() if events else device.driver.event_create(interrupts=interrupts)
         try:
             device.driver.event_record(event, self._handle)
         except BaseException:
             events.append(event)
             raise
         number = self._next
-        submission = Submission(self, number, event, self._retained)
+        submission = Submission(self, number, event, self._retained, events)
         self._next = number + 1
         self._retained = []
         self._dirty = False

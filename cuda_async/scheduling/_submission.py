@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import FrameType, TracebackType
 
+    from ..driver import EventHandle
     from ._device import Device
     from ._stream import Stream
 
@@ -67,7 +68,7 @@ class Failure:
 
     def as_submission(self, stream: Stream) -> Submission:
         """For who enqueued in that number, which others have closed and the device has passed meanwhile."""
-        submission = Submission(stream, self.number, None, [])
+        submission = Submission(stream, self.number, None, [], [])
         submission.done = True
         submission.error = self.new_error()
         return submission
@@ -113,7 +114,7 @@ class Submission:
     """One closed number of a stream.
 
     Attributes:
-        event: the driver's; None where it was done from the start.
+        event: the driver's; None where it was done from the start. events: those that it goes back to.
         done: the device is past it, or it failed.
         error: what the device reported for it, or None. reported: somebody has had it, or need not have it.
         traceback: of the error, as it was reported; each raise starts from it, or the traceback would grow.
@@ -125,6 +126,7 @@ class Submission:
         "done",
         "error",
         "event",
+        "events",
         "number",
         "reported",
         "retained",
@@ -133,10 +135,13 @@ class Submission:
         "traceback",
     )
 
-    def __init__(self, stream: Stream, number: int, event: Any, retained: list[Any]) -> None:
+    def __init__(
+        self, stream: Stream, number: int, event: Any, retained: list[Any], events: list[EventHandle]
+    ) -> None:
         self.stream = stream
         self.number = number
         self.event = event
+        self.events = events
         self.retained = retained
         self.done = False
         self.error: BaseException | None = None
@@ -181,7 +186,7 @@ class Submission:
                 self.sleepers += 1  # while a thread sleeps on the event it must not be reused
         if sleeps:
             self._sleep()
-        device._note_wait(time.perf_counter() - began)
+        device._note_wait(time.perf_counter() - began, sleeps)
 
     def _sleep(self) -> None:
         device = self.stream.device
@@ -205,7 +210,7 @@ class Submission:
         with device._lock:
             self.sleepers -= 1
             if self.done and not self.sleepers:
-                device._events.append(self.event)
+                self.events.append(self.event)
 
     def note_looked_at(self) -> None:
         """Whoever has waited for this has looked at it, and at what was before it."""
@@ -289,4 +294,4 @@ class Submission:
         released.append(self.retained)
         self.retained = []
         if not self.sleepers and not isinstance(error, DeviceLostError):
-            self.stream.device._events.append(self.event)
+            self.events.append(self.event)

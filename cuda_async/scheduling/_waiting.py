@@ -91,7 +91,8 @@ async def wait_until_done(submission: Submission) -> None:
                     break
         finally:
             device._pollers.pop()
-        if not submission.done:
+        sleeps = not submission.done
+        if sleeps:
 
             def begin(wake: Callable[[], None]) -> Callable[[], None]:
                 if not submission.add_callback(wake):
@@ -100,7 +101,7 @@ async def wait_until_done(submission: Submission) -> None:
 
             with waiting(submission, _nothing_else):
                 await _wait_for_callback(begin)
-        device._note_wait(time.perf_counter() - began)
+        device._note_wait(time.perf_counter() - began, sleeps)
 
 
 def _nothing_else() -> str:

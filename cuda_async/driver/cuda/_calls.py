@@ -34,6 +34,8 @@ from ._errors import STICKY, describe_code, driver_error, unknown_handle
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .._protocol import EventHandle
+
 __all__ = ["DriverCalls", "HandleTable", "entry_point", "pointer"]
 
 
@@ -120,6 +122,7 @@ class DriverCalls:
         self._set_current = functools.partial(entry_point(api, "cuCtxSetCurrent"), pointer(int(context)))
         self._streams = HandleTable("stream")
         self._events = _events
+        self._interrupting: set[EventHandle] = set()
         self._modules = HandleTable("module")
         self._functions = HandleTable("kernel")
 

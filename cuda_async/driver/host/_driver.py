@@ -273,7 +273,7 @@ class HostDriver(SteppedControls):
 
     # ---------------------------------------------------------------------------- events
 
-    def event_create(self, *, timing: bool = False) -> EventHandle:
+    def event_create(self, *, timing: bool = False, interrupts: bool = False) -> EventHandle:
         self._check()
         handle = EventHandle(next(_numbers))
         _events[handle] = self._events[handle] = _Event(timing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 
 import ml_dtypes
@@ -218,8 +219,10 @@ def test_limit_and_cached_blocks(device, monkeypatch):
     ca.drain().sync()  # a worker thread may still be at the end of what another test left
     gc.collect()
     ca.drain().sync()
-    assert device.memory_stats().used_bytes == 0
-    monkeypatch.setattr(device, "memory_limit", 64 * mib)
+    # Without a GIL, Python 3.13 keeps classes for ever, and with those of other tests what their methods enclose.
+    kept = device.memory_stats().used_bytes
+    assert kept == 0 or (sys.version_info[:2] == (3, 13) and not sys._is_gil_enabled())
+    monkeypatch.setattr(device, "memory_limit", kept + 64 * mib)
     first = ca.empty(32 * mib, "uint8").sync()
     assert first.nbytes == 32 * mib
     del first
@@ -228,13 +231,14 @@ def test_limit_and_cached_blocks(device, monkeypatch):
     with pytest.raises(ca.OutOfMemoryError, match="asked for") as info:
         ca.empty(32 * mib, "uint8").sync()
     error = info.value
-    assert (error.requested_bytes, error.used_bytes, error.limit_bytes) == (32 * mib, 48 * mib, 64 * mib)
+    told = (error.requested_bytes, error.used_bytes - kept, error.limit_bytes - kept)
+    assert told == (32 * mib, 48 * mib, 64 * mib)
     del second, error, info
     gc.collect()
     third = ca.empty(60 * mib, "uint8").sync()
-    assert device.memory_stats().used_bytes == third.nbytes
+    assert device.memory_stats().used_bytes == kept + third.nbytes
     del third
-    assert device.memory_stats().used_bytes == 0
+    assert device.memory_stats().used_bytes == kept
     device.memory_limit = None
 
 

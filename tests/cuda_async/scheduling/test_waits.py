@@ -100,6 +100,40 @@ def test_closing_ends_the_thread_that_sleeps_for_callbacks(stepped, close):
         assert time.monotonic() - began < 3
 
 
+@pytest.mark.timeout(30)
+def test_events_interrupt_the_host_only_where_it_sleeps_most_of_the_time(stepped):
+    """An interrupt costs the host microseconds, whether it waits or not."""
+    made = {}
+    create = stepped.driver.event_create
+
+    def noted(*, timing=False, interrupts=False):
+        event = create(timing=timing, interrupts=interrupts)
+        made[event] = interrupts
+        return event
+
+    stepped.driver.event_create = noted
+
+    def wait_and_record(slept):
+        """Whether the event behind the next work interrupts, the waits before having slept or not."""
+        for _ in range(10):
+            stepped._note_wait(1e-3, slept)
+        submission = ca.zeros(4).start(ca.SingleStream(stream))._submission
+        stepped.driver.advance_all()
+        assert submission.poll()
+        return made[submission.event]
+
+    stream = stepped.create_stream()
+    assert not wait_and_record(True), "a device that calls back needs none"
+    stepped.driver.notifies = False
+    assert not wait_and_record(False)
+    assert wait_and_record(True)
+    assert not wait_and_record(False)
+    assert wait_and_record(True)
+    assert len(made) == 2, "an event goes back to those of its kind"
+    assert [made[event] for event in stepped._events + stepped._interrupting_events] == [False, True]
+    stream.close()
+
+
 class Woken(threading.Event):
     """Is set when the device is past what is enqueued on a stream now."""
 

@@ -124,9 +124,9 @@ def combine_shares(
     lse = tk.load(
         weights, (batch, head, 0, 0), (1, 1, count, group), padding_mode=tk.PaddingMode.NEG_INF
     ).reshape((count, group))
+    parts = tk.load(shares, (batch, head, 0, 0, 0), (1, 1, count, group, size)).reshape((count, group, size))
     largest = tk.max(lse, axis=0, keepdims=True)
     factor = tk.exp2(lse - tk.where(largest == LOWEST, 0.0, largest))
     total = tk.sum(factor, axis=0)
-    parts = tk.load(shares, (batch, head, 0, 0, 0), (1, 1, count, group, size)).reshape((count, group, size))
     mean = tk.sum(parts * factor[:, :, None], axis=0) / tk.where(total == 0.0, 1.0, total)[:, None]
     tk.store(out, (batch, head, 0, 0), mean.astype(out.dtype).reshape((1, 1, group, size)))

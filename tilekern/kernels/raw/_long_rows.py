@@ -66,9 +66,10 @@ def softmax_of_shares(
     tk.grid_dependency_control_wait()
     i, _ = out.index
     tops = tk.load(largest, (i, 0), (1, shares), padding_mode=tk.PaddingMode.NEG_INF)
-    top = tk.max(tops, axis=1, keepdims=True)
-    whole = tk.sum(tk.load(total, (i, 0), (1, shares)) * tk.exp(tops - top), axis=1, keepdims=True)
+    totals = tk.load(total, (i, 0), (1, shares))
     t = tk.load_like(x, out).astype(tk.float32)
+    top = tk.max(tops, axis=1, keepdims=True)
+    whole = tk.sum(totals * tk.exp(tops - top), axis=1, keepdims=True)
     out.store((tk.exp(t - top) / whole).astype(out.dtype))
 
 

@@ -81,11 +81,16 @@ def multiply_add(left: tk.Tile, right: tk.Tile, acc: tk.Tile, precision: str) ->
     return acc + tk.mma(high, right_high, part)
 
 
+def bias_of(bias: Any, j: Any, columns: int) -> Any:
+    """The bias of the tile's columns, or None; loaded before the sum is made, which hides how long it takes."""
+    return None if bias is None else tk.load(bias, j, columns)
+
+
 def finished(t: tk.Tile, i: Any, j: Any, bias: Any, residual: Any, activation: str) -> tk.Tile:
-    """What comes after the sum: the tile of the result at (i, j)."""
+    """What comes after the sum: the tile of the result at (i, j). `bias` is what `bias_of` gave."""
     rows, columns = t.shape
     if bias is not None:
-        t = t + tk.load(bias, j, columns)
+        t = t + bias
     t = activated(t, activation)
     if residual is not None:
         t = t + tk.load(residual, (i, j), (rows, columns))
@@ -107,12 +112,13 @@ def matmul_epilogue(
     """c = activation(a @ b + bias) + residual."""
     rows, columns = c.shape
     i, j = c.index
+    added = bias_of(bias, j, columns)
     acc = tk.zeros(c.shape, tk.float32)
     for k in range(tk.num_tiles(a, 1, (rows, block_k))):
         left = tk.load(a, (i, k), (rows, block_k), latency=latency)
         right = tk.load(b, (k, j), (block_k, columns), latency=latency)
         acc = multiply_add(left, right, acc, precision)
-    c.store(finished(acc, i, j, bias, residual, activation).astype(c.dtype))
+    c.store(finished(acc, i, j, added, residual, activation).astype(c.dtype))
 
 
 @tk.kernel
@@ -134,12 +140,13 @@ def matmul_persistent(
     rows, columns = c.shape
     for index in c.iter_indices():
         i, j = index.components()
+        added = bias_of(bias, j, columns)
         acc = tk.zeros(c.shape, tk.float32)
         for k in range(tk.num_tiles(a, 1, (rows, block_k))):
             left = tk.load(a, (i, k), (rows, block_k), latency=latency)
             right = tk.load(b, (k, j), (block_k, columns), latency=latency)
             acc = multiply_add(left, right, acc, precision)
-        c.store(finished(acc, i, j, bias, residual, activation).astype(c.dtype), index)
+        c.store(finished(acc, i, j, added, residual, activation).astype(c.dtype), index)
 
 
 @tk.kernel
@@ -166,6 +173,8 @@ def matmul_pair(
     rows, columns = c.shape
     _, columns_of_d = d.shape
     i, j = c.index
+    added = bias_of(bias, j, columns)
+    added_to_d = bias_of(bias_of_d, j, columns_of_d)
     acc = tk.zeros(c.shape, tk.float32)
     acc_of_d = tk.zeros(d.shape, tk.float32)
     for k in range(tk.num_tiles(a, 1, (rows, block_k))):
@@ -174,8 +183,8 @@ def matmul_pair(
         right_of_d = tk.load(e, (k, j), (block_k, columns_of_d), latency=latency)
         acc = multiply_add(left, right, acc, precision)
         acc_of_d = multiply_add(left, right_of_d, acc_of_d, precision)
-    c.store(finished(acc, i, j, bias, residual, activation).astype(c.dtype))
-    d.store(finished(acc_of_d, i, j, bias_of_d, residual_of_d, activation).astype(d.dtype))
+    c.store(finished(acc, i, j, added, residual, activation).astype(c.dtype))
+    d.store(finished(acc_of_d, i, j, added_to_d, residual_of_d, activation).astype(d.dtype))
 
 
 @tk.kernel
@@ -198,13 +207,14 @@ def matmul_stationary(
     """
     rows, columns, depth = tile
     j = tk.bid(1)
+    added = bias_of(bias, j, columns)
     kept = [tk.load(b, (k, j), (depth, columns)) for k in range(steps)]
     for i in range(tk.bid(0), tk.num_tiles(a, 0, (rows, depth)), tk.num_blocks(0)):
         acc = tk.zeros((rows, columns), tk.float32)
         for k in tk.static_iter(range(steps)):
             left = tk.load(a, (i, k), (rows, depth), latency=latency)
             acc = multiply_add(left, kept[k], acc, precision)
-        tk.store(c, (i, j), finished(acc, i, j, bias, residual, activation).astype(c.dtype))
+        tk.store(c, (i, j), finished(acc, i, j, added, residual, activation).astype(c.dtype))
 
 
 @tk.kernel
@@ -239,10 +249,11 @@ def sum_splits(
     tk.grid_dependency_control_wait()
     rows, columns = c.shape
     i, j = c.index
+    added = bias_of(bias, j, columns)
     acc = tk.zeros(c.shape, tk.float32)
     for s in range(parts.shape[0]):
         acc += tk.load(parts, (s, i, j), (1, rows, columns)).reshape((rows, columns))
-    c.store(finished(acc, i, j, bias, residual, activation).astype(c.dtype))
+    c.store(finished(acc, i, j, added, residual, activation).astype(c.dtype))
 
 
 @tk.kernel
@@ -303,14 +314,16 @@ def matvec(
     """
     rows, columns = out.shape
     _, j = out.index
+    added = bias_of(bias, j, columns)
+    rest = None if residual is None else tk.load_like(residual, out)
     y = tk.zeros((rows, columns), tk.float32)
     for k in range(tk.num_tiles(weight, 1, (columns, block_k))):
         t = tk.load(x, (0, k), (rows, block_k)).astype(tk.float32)
         w = tk.load(weight, (j, k), (columns, block_k)).astype(tk.float32)
         y += tk.sum(t[:, None, :] * w[None, :, :], axis=2)
-    if bias is not None:
-        y = y + tk.load(bias, j, columns)
+    if added is not None:
+        y = y + added
     y = activated(y, activation)
-    if residual is not None:
-        y = y + tk.load_like(residual, out)
+    if rest is not None:
+        y = y + rest
     out.store(y.astype(out.dtype))

@@ -3,7 +3,8 @@
 The partition's tile is (rows, columns) with `columns` at least the row's length. What lies past the edge is loaded
 as 0, so it must not count: softmax masks it, a mean divides by the true length. Rows too long for one tile
 are those of `_long_rows.py`. `weight` and `bias` are (columns,); `eps` is added to the mean square or the variance.
-Everything is computed in float32.
+Everything is computed in float32. Weights are loaded before anything is summed: a sum waits for other warps, and a load
+behind it would begin only then.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ def row_softmax(out: tk.Tile2D, x: tk.Tensor2D) -> None:
 
 def by_root_mean_square(t: tk.Tile, length: int, weight: tk.Tensor1D, eps: float) -> tk.Tile:
     """Rows of the float32 tile `t`, of which `length` columns count."""
-    mean = tk.sum(t * t, axis=1, keepdims=True) / length
     w = tk.load(weight, 0, t.shape[1]).astype(tk.float32)
+    mean = tk.sum(t * t, axis=1, keepdims=True) / length
     return t * tk.rsqrt(mean + eps) * w
 
 
 def by_mean_and_variance(t: tk.Tile, length: int, weight: tk.Tensor1D, bias: Any, eps: float) -> tk.Tile:
     """Likewise; the variance is the mean square of what the mean leaves."""
+    w = tk.load(weight, 0, t.shape[1]).astype(tk.float32)
+    b = None if bias is None else tk.load(bias, 0, t.shape[1]).astype(tk.float32)
     counts = (tk.arange(t.shape[1], dtype=tk.int32) < length)[None, :]
     centred = tk.where(counts, t - tk.sum(t, axis=1, keepdims=True) / length, 0.0)
     variance = tk.sum(centred * centred, axis=1, keepdims=True) / length
-    y = centred * tk.rsqrt(variance + eps) * tk.load(weight, 0, t.shape[1]).astype(tk.float32)
-    if bias is not None:
-        y = y + tk.load(bias, 0, t.shape[1]).astype(tk.float32)
-    return y
+    y = centred * tk.rsqrt(variance + eps) * w
+    return y if b is None else y + b
 
 
 @tk.kernel

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
+import types
 
 import ml_dtypes
 import numpy as np
@@ -320,9 +321,36 @@ def test_own_stream_cannot_be_borrowed(driver):
 
 
 def test_event_flags(api, driver):
+    """CU_EVENT_BLOCKING_SYNC is 1, CU_EVENT_DISABLE_TIMING 2."""
     driver.event_create()
     driver.event_create(timing=True)
-    assert api.named("cuEventCreate") == [(3,), (1,)]
+    driver.event_create(interrupts=True)
+    driver.event_create(timing=True, interrupts=True)
+    assert api.named("cuEventCreate") == [(2,), (0,), (3,), (1,)]
+
+
+def test_only_an_event_that_interrupts_is_waited_for_in_the_driver(api, driver, monkeypatch):
+    """For another one the driver would spin: it is looked at again after a pause."""
+    event, interrupting = driver.event_create(), driver.event_create(interrupts=True)
+    pauses = []
+    api.fail("cuEventQuery", 600)
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 40:
+            api.fail("cuEventQuery", 0)
+
+    monkeypatch.setattr("cuda_async.driver.cuda._driver.time", types.SimpleNamespace(sleep=pause))
+    driver.event_synchronize(event)
+    assert len(pauses) == 40
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (50e-6, 250e-6)
+    assert not api.named("cuEventSynchronize")
+    driver.event_synchronize(interrupting)
+    assert len(api.named("cuEventSynchronize")) == 1
+    assert len(pauses) == 40
+    driver.event_destroy(interrupting)
+    assert interrupting not in driver._interrupting
 
 
 # --------------------------------------------------------------------------------------- memory
