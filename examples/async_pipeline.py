@@ -104,8 +104,7 @@ async def serve_all(
     return max(s.error for s in served), len(requests) / seconds, overlap
 
 
-async def run(options: argparse.Namespace) -> int:
-    device = options.device or ca.current_device()
+async def run(options: argparse.Namespace, device: ca.Device) -> int:
     on_gpu = device.kind == "cuda"
     count = options.requests or (200 if on_gpu else 64)
     rounds = options.rounds or (100_000 if on_gpu else 256)
@@ -131,9 +130,7 @@ async def run(options: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--device", type=ca.Device, help="cuda:0 or host:0; default: the GPU where there is one"
-    )
+    parser.add_argument("--device", help="cuda:0 or host:0; default: the GPU where there is one")
     parser.add_argument("--requests", type=int, default=0, help="how many (0, the default: by device)")
     parser.add_argument(
         "--rounds", type=int, default=0, help="iterations per request (0, the default: by device)"
@@ -144,7 +141,11 @@ def main() -> int:
         given = getattr(options, name)
         if given < least and (given or name == "streams"):
             parser.error(f"--{name} is {given}; at least {least}")
-    return asyncio.run(run(options))
+    try:
+        device = (ca.current_device() if options.device is None else ca.Device(options.device)).open()
+    except (ValueError, ca.ContextError) as error:
+        parser.exit(2, f"error: {error}\n")
+    return asyncio.run(run(options, device))
 
 
 if __name__ == "__main__":

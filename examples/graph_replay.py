@@ -121,15 +121,24 @@ async def run(requests: int, picture: Path | None) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--device", type=ca.Device, help="cuda:0 or host:0; default: the GPU where there is one"
-    )
+    parser.add_argument("--device", help="cuda:0 or host:0; default: the GPU where there is one")
     parser.add_argument("--requests", type=int, default=24, help="requests, all at once")
     parser.add_argument("--svg", type=Path, default=None, help="draw one of the graphs into this file")
     options = parser.parse_args()
     if options.requests < 1:
         parser.error(f"--requests is {options.requests}; at least 1")
-    with ca.use_device(options.device or ca.current_device()):
+    try:
+        device = (ca.current_device() if options.device is None else ca.Device(options.device)).open()
+    except (ValueError, ca.ContextError) as error:
+        parser.exit(2, f"error: {error}\n")
+    if options.svg is not None:
+        try:
+            options.svg.open("a").close()  # now, not when the work is done
+        except FileNotFoundError:
+            parser.exit(2, f"error: --svg: there is no folder {options.svg.parent}\n")
+        except OSError as error:
+            parser.exit(2, f"error: --svg: {options.svg} cannot be written: {error.strerror}\n")
+    with ca.use_device(device):
         return asyncio.run(run(options.requests, options.svg))
 
 

@@ -32,8 +32,11 @@ async def main() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument(
-        "--device", type=ca.Device, help="cuda:0 or host:0; default: the GPU where there is one"
-    )
-    with ca.use_device(parser.parse_args().device or ca.current_device()):
+    parser.add_argument("--device", help="cuda:0 or host:0; default: the GPU where there is one")
+    name = parser.parse_args().device
+    try:
+        device = (ca.current_device() if name is None else ca.Device(name)).open()
+    except (ValueError, ca.ContextError) as error:
+        parser.exit(2, f"error: {error}\n")
+    with ca.use_device(device):
         asyncio.run(main())

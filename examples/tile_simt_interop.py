@@ -193,6 +193,11 @@ def read_scores(path: Path) -> np.ndarray:
         if "Python objects" in str(error):
             raise BadInput(f"{path}: the elements are Python objects; {AS_FLOATS}") from None
         raise BadInput(f"{path}: not a readable .npy file ({error})") from None
+    if scores.dtype.names is not None:
+        raise BadInput(
+            f"{path}: the elements are structured, with the fields {scores.dtype.names}; floats are needed: "
+            "np.save(file, array[field].astype(np.float32)) saves one field"
+        )
     if scores.ndim != 2:
         raise BadInput(f"{path}: the array has shape {scores.shape}; a 2-D array (rows of scores) is needed")
     if scores.dtype.kind != "f":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -27,16 +28,24 @@ def softmax(out: tk.Tile2D, x: tk.Tensor2D):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--device", type=ca.Device, help="cuda:0 or host:0; default: the GPU where there is one"
-    )
+    parser.add_argument("--device", help="cuda:0 or host:0; default: the GPU where there is one")
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--columns", type=int, default=256, help="a power of two, the width of a tile")
-    parser.add_argument("--log", help="keep what was measured, and go on from it")
+    parser.add_argument("--log", type=Path, help="keep what was measured, and go on from it")
     options = parser.parse_args()
     if options.rows < 1 or options.columns < 1 or options.columns & (options.columns - 1):
         parser.error("--rows is at least 1, and --columns a power of two")
-    device = options.device or ca.current_device()
+    try:
+        device = (ca.current_device() if options.device is None else ca.Device(options.device)).open()
+    except (ValueError, ca.ContextError) as error:
+        parser.exit(2, f"error: {error}\n")
+    if options.log is not None and (options.log.is_file() or not options.log.exists()):
+        try:
+            options.log.open("a").close()  # a search would make the folders
+        except FileNotFoundError:
+            parser.exit(2, f"error: --log: there is no folder {options.log.parent}\n")
+        except OSError as error:
+            parser.exit(2, f"error: --log: {options.log} cannot be written: {error.strerror}\n")
     rng = np.random.default_rng(0)
     array = rng.standard_normal((options.rows, options.columns)).astype("f4")
     wide = np.exp(array.astype("f8"))
@@ -54,14 +63,17 @@ def main() -> int:
             return np.allclose(ca.to_host(outputs[0].tensor).sync(), expected, rtol=1e-5, atol=1e-7)
 
         space = tk.tune.Space(rows_per_tile=[1, 2, 4, 8, 16], num_worker_warps=[4, 8])
-        result = tk.tune.search(
-            space,
-            make,
-            verify=verify,
-            log=options.log,
-            problem=f"softmax {array.shape}",
-            options=tk.bench.MeasureOptions(warm_up_ms=5, measure_ms=20),
-        )
+        try:
+            result = tk.tune.search(
+                space,
+                make,
+                verify=verify,
+                log=options.log,
+                problem=f"softmax {array.shape}",
+                options=tk.bench.MeasureOptions(warm_up_ms=5, measure_ms=20),
+            )
+        except tk.tune.TuneLogError as error:
+            parser.exit(2, f"error: --log: {error}\n")
         print(result)
         comparison = tk.bench.compare(make(GUESS), make(result.best))
     print(f"the best beside the first guess:\n{comparison}")

@@ -11,14 +11,22 @@ scores are the decision function (logits): row softmax turns them into class pro
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+
+try:
+    from sklearn.datasets import load_digits
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+except ImportError as error:
+    print(
+        f"error: scikit-learn cannot be imported ({error}): pip install 'scikit-learn>=1.5'", file=sys.stderr
+    )
+    sys.exit(2)
 
 OUTPUT = Path(__file__).with_name("digits_scores.npy")
 

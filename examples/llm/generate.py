@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from conversations import Conversations, pieces
-from llama import Llama, Sampling
+from llama import CHUNK, Llama, Sampling
 from model_file import MissingModel, ModelFile, chat_prompt, find_model
 
 import cuda_async as ca
@@ -100,15 +100,7 @@ async def check(talk: Conversations, options: argparse.Namespace) -> int:
 
 
 def tokens_of(tokenizer: Any, prompt: str) -> list[int]:
-    """The tokens of a prompt, in the model's chat format.
-
-    Raises:
-        ValueError: it is no Unicode text (an argument in another encoding).
-    """
-    try:
-        prompt.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"the prompt {prompt!r} is no Unicode text: {error}") from error
+    """The tokens of a prompt, in the model's chat format."""
     made: list[int] = tokenizer.encode(chat_prompt(prompt), add_special_tokens=False).ids
     return made
 
@@ -178,12 +170,15 @@ async def run(options: argparse.Namespace) -> int:
     return await answer(talk, tokenizer, prompts, options)
 
 
-def device(name: str) -> ca.Device:
-    """An option's value; a mistake is a message."""
+def question(text: str) -> str:
+    """An option's value: Unicode text (an argument in another encoding is none) with something in it."""
     try:
-        return ca.Device(name)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no Unicode text: {error}") from error
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"a question is wanted, got {text!r}")
+    return text
 
 
 def positive(text: str) -> int:
@@ -193,11 +188,30 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def mistake(options: argparse.Namespace) -> str | None:
+    """What is wrong with the options, as far as it shows without the model."""
+    if not options.prompt and not options.check:
+        return "give --prompt TEXT, or --check"
+    if not 0.0 <= options.temperature <= np.finfo(np.float32).max:
+        return f"--temperature is {options.temperature}; a float32 from 0 on is wanted"
+    if not 1 <= options.top_k <= 128:
+        return f"--top-k is {options.top_k}; a whole number from 1 to 128 is wanted"
+    if not 0.0 < options.top_p <= 1.0:
+        return f"--top-p is {options.top_p}; a number from above 0 to 1 is wanted"
+    if not 0 <= options.seed < 1 << 64:
+        return f"--seed is {options.seed}; a whole number from 0 to 2**64 - 1 is wanted"
+    if options.context < CHUNK or options.context % CHUNK:
+        return f"--context is {options.context}; a multiple of {CHUNK} is wanted"
+    return None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--prompt", action="append", help="what to answer; several are answered at once")
+    parser.add_argument(
+        "--prompt", type=question, action="append", help="what to answer; several are answered at once"
+    )
     parser.add_argument("--max-tokens", type=positive, help="tokens of an answer (default: 64, or all)")
-    parser.add_argument("--device", type=device, help="cuda:0 or host:0; default: the GPU where there is one")
+    parser.add_argument("--device", help="cuda:0 or host:0; default: the GPU where there is one")
     parser.add_argument(
         "--dtype",
         choices=sorted(SHORT),
@@ -215,10 +229,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare with the reference instead")
     parser.add_argument("--prompts", type=positive, help="with --check: only the first so many")
     options = parser.parse_args()
-    if not options.prompt and not options.check:
-        parser.error("give --prompt TEXT, or --check")
+    wrong = mistake(options)
+    if wrong:
+        parser.error(wrong)
     try:
-        with ca.use_device(options.device or ca.current_device()):
+        device = (ca.current_device() if options.device is None else ca.Device(options.device)).open()
+        with ca.use_device(device):
             return asyncio.run(run(options))
     except (MissingModel, OSError, ValueError, ca.ContextError, ca.OutOfMemoryError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from model_file import Config, ModelFile, Weights, chat_prompt, find_model
+from model_file import Config, MissingModel, ModelFile, Weights, chat_prompt, find_model
 from reference import Reference
 
 PROMPTS = [
@@ -70,8 +70,11 @@ def greedy(config: Config, weights: Weights, prompt: list[int]) -> dict[str, np.
 
 def check_with_transformers(config: Config, weights: Weights, prompts: list[list[int]]) -> int:
     """Compare with the same weights in `transformers`, on the CPU in float32."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    try:
+        import torch
+        from transformers import LlamaConfig, LlamaForCausalLM
+    except ImportError as error:
+        raise MissingModel(f"--check-with-transformers needs torch and transformers: {error}") from error
 
     theirs = LlamaForCausalLM(
         LlamaConfig(
@@ -131,10 +134,7 @@ def check_with_transformers(config: Config, weights: Weights, prompts: list[list
     return 0
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check-with-transformers", action="store_true")
-    options = parser.parse_args()
+def run(options: argparse.Namespace) -> int:
     file = ModelFile(find_model())
     tokenizer = file.tokenizer()
     weights = file.weights()
@@ -153,6 +153,16 @@ def main() -> int:
     )
     print(f"{OUT.name}: {len(prompts)} prompts, {STEPS} steps each, {OUT.stat().st_size} bytes")
     return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check-with-transformers", action="store_true")
+    try:
+        return run(parser.parse_args())
+    except (MissingModel, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

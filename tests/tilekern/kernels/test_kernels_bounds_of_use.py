@@ -419,3 +419,23 @@ def test_a_result_over_the_counters_is_refused(host, temperature):
     counters = ca.zeros(4, "int32").sync()
     with pytest.raises(ca.AliasError, match=r"sample_top_k: the same memory .*out, .* and counters,"):
         k.sample_top_k(ca.ones((4, 6)).sync(), counters, k=2, temperature=temperature, out=counters)
+
+
+BACKWARDS = {
+    "add": lambda x: k.add(x, zeros(4, 4)),
+    "softmax": lambda x: k.softmax(x),
+    "transpose": lambda x: k.transpose(x),
+    "matmul": lambda x: k.matmul(zeros(4, 4), x),
+}
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", BACKWARDS)
+def test_negative_strides_are_refused_and_copies_taken(host, name, axis):
+    """Also where the table says "any strides". An axis of one element has no next one to step to."""
+    function, x = BACKWARDS[name], zeros(4, 4)
+    view = x[::-1] if axis == 0 else x[:, ::-1]
+    with pytest.raises((TypeError, ValueError), match=r"copy it first"):
+        function(view).sync()
+    assert function(ca.copy(view)).to_host().sync().shape == (4, 4)
+    assert k.softmax(zeros(1, 4)[::-1]).to_host().sync().shape == (1, 4)
