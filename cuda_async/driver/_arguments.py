@@ -53,6 +53,7 @@ class ArgumentBlock:
         buffer: the bytes; write with `struct.pack_into`.
         pointers_address: address of the `void*[]` for `cuLaunchKernel`; 0 when there are no parameters.
         declared: what goes with the bytes, on a device that checks; None otherwise.
+        signature: the parameters' types as the kernel's author gave them, or None.
     """
 
     __slots__ = (
@@ -62,13 +63,17 @@ class ArgumentBlock:
         "buffer",
         "declared",
         "pointers_address",
+        "signature",
         "size_bytes",
     )
 
-    def __init__(self, parameters: Sequence[ParameterInfo]) -> None:
+    def __init__(
+        self, parameters: Sequence[ParameterInfo], signature: tuple[str | None, ...] | None = None
+    ) -> None:
         size = max((p.offset_bytes + p.size_bytes for p in parameters), default=0)
         self.size_bytes = size
         self.declared: DeclaredUses | None = None
+        self.signature = signature
         self._parameters = parameters
         # 16 spare bytes: parameters are aligned to at most 16, and the start must be too.
         self._storage = (ctypes.c_ubyte * (size + 16))()
@@ -86,7 +91,7 @@ class ArgumentBlock:
 
     def copy(self) -> ArgumentBlock:
         """Another block, with the same bytes now."""
-        other = ArgumentBlock(self._parameters)
+        other = ArgumentBlock(self._parameters, self.signature)
         other.buffer[:] = self.buffer
         other.declared = self.declared
         return other

@@ -60,7 +60,10 @@ class EmptyNode(Node):
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class KernelNode(Node):
-    """A kernel launch. `arguments` is the node's own; `programmatic` as for `Driver.launch_with_attributes`."""
+    """A kernel launch. `arguments` is the node's own; `programmatic` as for `Driver.launch_with_attributes`.
+
+    `written` is address and size of each buffer that the launch was said to write; for who changes arguments.
+    """
 
     name: str
     function: FunctionHandle
@@ -71,6 +74,7 @@ class KernelNode(Node):
     cluster: tuple[int, int, int] | None = None
     cooperative: bool = False
     programmatic: bool = False
+    written: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(eq=False, kw_only=True, slots=True)

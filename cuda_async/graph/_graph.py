@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -36,11 +36,14 @@ if TYPE_CHECKING:
 
     from ..driver.graph import GraphHandle
     from ..ops import ExecutionContext
+    from ..ops._copies import Fill, Memcpy, Upload
     from ..scheduling import Device, Stream, Submission
     from ._memory import GraphState, Turn
     from ._nodes import GraphNode
     from ._recorder import Recorder, RecordingStream, Uses
     from ._scope import Scope
+
+    ToInput: TypeAlias = Fill | Memcpy | Upload  # what sets an input
 
 __all__ = ["CudaGraph", "GraphLaunch"]
 
@@ -107,6 +110,8 @@ class CudaGraph(Generic[T]):
     _writes: tuple[Buffer, ...]
     _inputs: dict[str, Tensor]
     _pending: list[DeviceOp[Any]]  # updates for the next launch
+    _outdated: bool  # the executable graph is not what the nodes say
+    _changes: int  # of nodes, so far
     _turn: Turn  # held while inputs are set and the graph is launched
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -133,28 +138,27 @@ class CudaGraph(Generic[T]):
         self._executable = None
         self._closed = False
         self._outdated = False
+        self._changes = 0
         self._turn = self._state.turn
         for child in recorder.children:
             self._state.link(child)
         self._plan()
         set_before = (root_of(tensor._buffer) for tensor in self._inputs.values())
         self._template = OutputTemplate(output, {*self._writes, *set_before})
-        self._check_inputs()
+        self._check_inputs(recorder)
         for buffer in self._template.shared:
             buffer.note_shared()
         recorder.take_shared(self, self._writes)
         recorder.release()
         return self
 
-    def _check_inputs(self) -> None:
-        """Refuse a tensor that was named an input and that nothing recorded uses: setting it would do nothing."""
+    def _check_inputs(self, recorder: Recorder) -> None:
+        """Refuse an input that nothing recorded uses: setting it would do nothing."""
         used = {*self._reads, *self._writes}
         for name, tensor in self._inputs.items():
-            if (
-                tensor.size
-                and root_of(tensor._buffer) not in used
-                and not self._template.has(tensor._address)
-            ):
+            buffer = tensor._buffer
+            is_used = recorder.has_users(buffer) if recorder.is_own(buffer) else root_of(buffer) in used
+            if tensor.size and not is_used and not self._template.has(tensor._address):
                 raise CaptureError(
                     f"nothing in the graph uses its input {name!r}, {tensor!r}; name the tensor that is read, or leave "
                     "the name out"
@@ -174,16 +178,23 @@ class CudaGraph(Generic[T]):
         self._reads = tuple(buffer for buffer in reads if buffer not in writes)
 
     def _instantiate(self) -> None:
-        """Make the driver's graph; slow."""
-        count = len(self._nodes)
-        names = ", ".join(dict.fromkeys(n.name for n in all_nodes(self._nodes) if isinstance(n, KernelNode)))
+        """Make the driver's graph; slow, so no turn is held: nodes may change meanwhile, and the graph be closed."""
+        nodes, contents, changes = self._nodes, self._contents, self._changes
+        count = len(nodes)
+        names = ", ".join(dict.fromkeys(n.name for n in all_nodes(nodes) if isinstance(n, KernelNode)))
         name = f"graph of {count} node{'' if count == 1 else 's'}{f' ({names})' if names else ''}"
-        self._outdated = False
         with self._stream._in_use() as stream:
             if stream is None:
                 stream = self._device._exchange_stream()._handle
-            handle = self._device.driver.graph_create(self._nodes, stream)
-        self._executable = _Executable(self._device, handle, self._contents, self._state, name)
+            handle = self._device.driver.graph_create(nodes, stream)
+        executable = _Executable(self._device, handle, contents, self._state, name)
+
+        def install() -> None:
+            self._check_open()
+            self._executable = executable
+            self._outdated = self._changes != changes  # then it is made once more, before it is launched
+
+        self._turn.hold(install)
 
     # -- facts
 
@@ -250,7 +261,8 @@ class CudaGraph(Generic[T]):
                 which fills it; or an operation that yields a tensor. Inputs that are not named stay what they are.
         Raises:
             TypeError: no such input, a value without a name, or another element type. ValueError: another shape.
-                OverflowError: a number that the input's type cannot hold. (Of operations: when it runs.)
+                ContextError: a tensor of another device. OverflowError: a number that the input's type cannot hold.
+                (Of operations: when it runs.)
         """
         return self._with_inputs(unnamed, inputs, copies=False)
 
@@ -360,6 +372,12 @@ class CudaGraph(Generic[T]):
             return self._template.build_copy(state, generation, ctx)
         return self._template.build(state, generation)
 
+    def _note_inputs_set(self) -> None:
+        """Turn held. Inputs may have been set for a launch that did not come: what is yielded of them is stale."""
+        if any(self._template.has(tensor._address) for tensor in self._inputs.values()):
+            with self._device._lock:
+                self._state.is_current = False
+
     def _refuse_freed(self, buffer: Buffer) -> NoReturn:
         raise ClosedError(
             f"the graph uses {buffer.size_bytes} bytes that were freed with tensor.free(); capture it anew, with "
@@ -391,7 +409,8 @@ class CudaGraph(Generic[T]):
     # -- changing nodes
 
     def _node_changed(self, node: Node) -> None:
-        """Later launches use the node as it is now."""
+        """Turn held. Later launches use the node as it is now."""
+        self._changes += 1
         self._plan()
         executable = self._executable
         if executable is not None and not self._device.driver.graph_update(executable.handle, node):
@@ -517,9 +536,7 @@ class GraphLaunch(DeviceOp[T]):
     _checks_output = False
     _mapped = False
 
-    def __init__(
-        self, graph: CudaGraph[T], steps: Sequence[DeviceOp[Any]] = (), *, copies: bool = False
-    ) -> None:
+    def __init__(self, graph: CudaGraph[T], steps: Sequence[ToInput] = (), *, copies: bool = False) -> None:
         self._graph = graph
         self._steps = steps
         self._copies = copies
@@ -557,21 +574,34 @@ class GraphLaunch(DeviceOp[T]):
         if graph._executable is None or graph._outdated:
             graph._check_open()
             return UNPREPARED
+        if not self._steps:
+            return graph._launch_on(ctx, self._copies)
         for step in self._steps:
-            step.execute(ctx)
-        return graph._launch_on(ctx, self._copies)
+            step.check_operands(ctx)
+        try:
+            for step in self._steps:
+                step.execute(ctx)
+            return graph._launch_on(ctx, self._copies)
+        except BaseException:
+            graph._note_inputs_set()
+            raise
 
 
-def set_input(name: str, tensor: Tensor, value: Any) -> DeviceOp[Any]:
+def set_input(name: str, tensor: Tensor, value: Any) -> ToInput:
     """An operation, of one step, that puts `value` into an input; errors name it."""
     try:
+        if isinstance(value, Tensor) and value.device is not tensor.device:
+            raise ContextError(
+                f"the tensor is on {value.device}, the graph on {tensor.device}; bring its elements over first, "
+                "with await tensor.to_host()"
+            )
         if value is None or isinstance(value, (Mut, Read)):
             raise TypeError(f"it is set to a tensor, an array or a number, got {type(value).__name__}")
         if isinstance(value, (int, float, np.generic)):
-            return fill(tensor, value)
-        return memcpy(tensor, value)
-    except (TypeError, ValueError, OverflowError) as error:
-        if type(error) not in (TypeError, ValueError, OverflowError):
+            return cast("ToInput", fill(tensor, value))
+        return cast("ToInput", memcpy(tensor, value))
+    except (TypeError, ValueError, OverflowError, ContextError) as error:
+        if type(error) not in (TypeError, ValueError, OverflowError, ContextError):
             raise
         expected = f"{tensor.dtype.name} {tuple(tensor.shape)}"
         raise type(error)(f"the graph's input {name!r}, {expected}: {error}") from error

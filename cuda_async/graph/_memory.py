@@ -304,9 +304,9 @@ class GraphBuffer(Buffer):
             )
         raise StaleOutputError(
             f"this output of a graph is stale: it is of launch {self.generation}, and a later launch, of this graph or "
-            "of one that shares a part with it, may have written over it; use what the last launch yielded "
-            "(graph.take_output() gives it too), and copy what is to be kept with ca.copy() or to_host() before the "
-            "graph is launched again"
+            "of one that shares a part with it, or what set inputs for one, may have written over it; use what the "
+            "last launch yielded (graph.take_output() gives it too), and copy what is to be kept with ca.copy() or "
+            "to_host() before the graph is launched again"
         )
 
     def free(self) -> None:
@@ -364,6 +364,7 @@ class GraphMemory:
 
         Args:
             may_reuse: everything recorded so far comes before all that will be.
+            is_input: it keeps what it holds from one launch to the next, so it gets memory of its own.
         Raises:
             OutOfMemoryError: the device has no room for another chunk.
         """
@@ -373,7 +374,8 @@ class GraphMemory:
         size = _rounded(size_bytes)
         if may_reuse:
             self._take_back()
-        found = bisect_left(self._available, (size, 0, 0))
+        # An input is set before the launch, of which what was recorded before it is a part: nothing there may write it.
+        found = len(self._available) if is_input else bisect_left(self._available, (size, 0, 0))
         if found < len(self._available):
             room, address, chunk = self._available.pop(found)
             if room > size:

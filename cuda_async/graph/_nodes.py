@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..driver import ArgumentBlock
+from ..driver import ArgumentBlock, ParameterKind
 from ..driver.graph import (
     ChildNode,
     ConditionalNode,
@@ -22,7 +21,7 @@ from ..driver.graph import (
 from ..errors import AliasError, CaptureError
 from ..memory import Buffer, Mut, Read, Tensor, fill_pattern
 from ..ops import check_operand
-from ..ops._arguments import MUT, OTHER, READ, Step, _argument_step
+from ..ops._arguments import MUT, OTHER, READ, Step, _argument_step, describe_parameter
 from ..ops._declared import redeclare
 from ..ops._foreign import FOREIGN_CALL
 from ..ops._launch import as_dimensions, as_shared_bytes, check_aliases, shared_memory_problem
@@ -150,7 +149,8 @@ class GraphNode:
         """Give the kernel other arguments, by position (of a tile kernel: of its flat parameters).
 
         Args:
-            arguments: `read(tensor)`, `mut(tensor)`, numbers, NumPy scalars, `ctypes` values, as for `launch`.
+            arguments: `read(tensor)`, `mut(tensor)`, numbers, NumPy scalars, `ctypes` values, as for `launch`; the
+                function's signature counts.
         Raises:
             CaptureError: no kernel, or it would no longer write what the graph yields. IndexError: no such parameter.
             TypeError, OverflowError, AliasError: as for a launch, aliases among the arguments that are given. Nothing
@@ -163,8 +163,9 @@ class GraphNode:
             )
         device = self._graph._device
         parameters = device.driver.function_info(node.function).parameters
+        signature = node.arguments.signature
         packed: list[tuple[int, bytes]] = []
-        written: list[tuple[int, int, int]] = []
+        pointers: list[tuple[int, bytes, bool]] = []
         reads: list[Buffer] = []
         writes: list[Buffer] = []
         for position, value in arguments.items():
@@ -174,21 +175,28 @@ class GraphNode:
                 raise IndexError(
                     f"{node.name} has {len(parameters)} parameters, 0 to {len(parameters) - 1}; got {position}"
                 )
-            parameter = dataclasses.replace(parameters[position], offset_bytes=0)
-            size = f"{parameter.size_bytes} bytes"
-            step, code = _argument_step(node.name, position, parameter, None, type(value), size)
+            parameter = parameters[position]
+            exact = signature[position] if signature is not None else None
+            step, code = _argument_step(
+                node.name, position, parameter, exact, type(value), describe_parameter(parameter, exact)
+            )
             number, buffer = _checked(step, value, node.name, device)
-            offset = parameters[position].offset_bytes
-            packed.append((offset, struct.pack(f"<{code}", number)))
-            if step[0] == MUT:
-                written.append((position, offset, number))
+            data = struct.pack(f"<{code}", number)
+            is_pointer = exact == "ptr" or parameter.kind is ParameterKind.POINTER
+            if is_pointer and step[0] not in (READ, MUT) and any(data):
+                raise TypeError(
+                    f"{node.name}: {step[4]} was given an address as an integer; pass read(tensor) or mut(tensor)"
+                )
+            packed.append((parameter.offset_bytes, data))
+            if parameter.size_bytes == 8:
+                pointers.append((position, data, step[0] == MUT))
             if buffer is not None:
                 (writes if step[0] == MUT else reads).append(buffer)
         written_tensors = [a.tensor for a in arguments.values() if isinstance(a, Mut)]
         read_tensors = [a.tensor for a in arguments.values() if isinstance(a, Read)]
         check_aliases(node.name, written_tensors, read_tensors)
-        for position, offset, address in written:
-            self._check_yielded(node, position, offset, address)
+        for position, data, is_written in pointers:
+            self._check_yielded(node, position, data, is_written=is_written)
 
         def change() -> None:
             old = node.arguments
@@ -196,16 +204,20 @@ class GraphNode:
             for offset, data in packed:
                 new.buffer[offset : offset + len(data)] = data
             self._change_uses(old, new, reads, writes)
+            node.written += tuple((buffer.address, buffer.size_bytes) for buffer in writes)
             redeclare(old, new, [offset for offset, _ in packed], read_tensors, written_tensors)
             node.arguments = new
 
         self._change(change)
 
-    def _check_yielded(self, node: KernelNode, position: int, offset: int, address: int) -> None:
+    def _check_yielded(self, node: KernelNode, position: int, data: bytes, *, is_written: bool) -> None:
         """Refuse that launches go on yielding a tensor that they do not write."""
-        (old,) = struct.unpack_from("<Q", node.arguments.buffer, offset)
+        offset = self._graph._device.driver.function_info(node.function).parameters[position].offset_bytes
+        old = int.from_bytes(node.arguments.buffer[offset : offset + 8], "little")
         template = self._graph._template
-        if template.has(old) and not template.has(address):
+        was_written = any(start <= old < start + size for start, size in node.written)
+        still_is = is_written and template.has(int.from_bytes(data, "little"))
+        if was_written and template.has(old) and not still_is:
             raise CaptureError(
                 f"{node.name}: argument {position} is what the graph yields, and launches would go on yielding the "
                 "tensor that it was captured with; capture a graph that writes the other one, or yields nothing"

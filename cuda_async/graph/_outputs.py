@@ -200,7 +200,7 @@ class OutputTemplate:
             return None
         if not isinstance(buffer, GraphBuffer):
             self._shared.append(buffer)
-        elif buffer.is_overwritten or buffer.is_void:
+        elif buffer.is_overwritten or buffer.is_void or buffer.is_freed:
             buffer.check_usable()
         self.size_bytes += tensor.nbytes
         start = buffer._start if isinstance(buffer, GraphBuffer) else buffer.address

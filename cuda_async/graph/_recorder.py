@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ..driver._inline import current_runner
-from ..driver.graph import ForeignNode, GraphHandle, Node
+from ..driver.graph import ForeignNode, GraphHandle, KernelNode, Node
 from ..errors import CaptureError, ContextError
 from ..ops import ExecutionContext
 from ..ops._turns import MAX_ENQUEUEING_S
@@ -141,7 +141,8 @@ class Lane:
         body: the list that its nodes go to. outer: the lane that a conditional body belongs to.
         tail: what the next node comes behind. extra: more that it comes behind, in other lanes.
         known: lanes that all of this one comes behind.
-        reads, writes: what the next node uses.
+        reads, writes: what the next node uses, other than memory of the graph's own.
+        written: address and size of all that it writes.
     """
 
     def __init__(self, recorder: Recorder, body: list[Node], outer: Lane | None = None) -> None:
@@ -153,6 +154,7 @@ class Lane:
         self.known: set[Lane] = set()
         self.reads: dict[Buffer, None] = {}
         self.writes: dict[Buffer, None] = {}
+        self.written: list[tuple[int, int]] = []
         self._foreign: StreamHandle | None = None
         home = recorder.home
         driver = RecordingDriver(self, recorder.device.driver)
@@ -180,8 +182,11 @@ class Lane:
         self.extra = []
         self.body.append(node)
         self.recorder.uses[node] = (tuple(self.reads), tuple(self.writes))
+        if isinstance(node, KernelNode):
+            node.written = tuple(self.written)
         self.reads.clear()
         self.writes.clear()
+        self.written.clear()
 
     def is_within(self, body: list[Node]) -> bool:
         """Whether what is recorded here runs in `body`, or in a body of a conditional in it."""
@@ -339,7 +344,7 @@ class Recorder:
         if users.writer is not None:
             lane.wait_for(users.writer)
         users.readers.add(lane)
-        if not self._is_own(buffer):
+        if not self.is_own(buffer):
             lane.reads[buffer] = None
 
     def note_write(self, stream: RecordingStream, buffer: Buffer) -> None:
@@ -353,7 +358,9 @@ class Recorder:
             lane.wait_for(reader)
         users.writer = lane
         users.readers = set()
-        if not self._is_own(buffer):
+        start = buffer._start if isinstance(buffer, GraphBuffer) else buffer.address
+        lane.written.append((start, buffer.size_bytes))
+        if not self.is_own(buffer):
             lane.writes[buffer] = None
 
     def _check_there(self, lane: Lane, buffer: Buffer) -> None:
@@ -364,7 +371,7 @@ class Recorder:
             if buffer.body is not None and not lane.is_within(buffer.body):
                 raise CaptureError(OF_A_BODY)
 
-    def _is_own(self, buffer: Buffer) -> bool:
+    def is_own(self, buffer: Buffer) -> bool:
         """Whether it is memory of this graph: every launch uses all of that, and it may be dropped meanwhile.
 
         What a part of this graph yields is the part's, or of whoever else has it.
@@ -372,10 +379,14 @@ class Recorder:
         is_ours = isinstance(buffer, GraphBuffer) and buffer.state is self.state
         return is_ours and self.memory.has(root_of(buffer))
 
+    def has_users(self, buffer: Buffer) -> bool:
+        """Whether anything that was recorded uses this memory of the graph's own."""
+        return id(buffer) in self._users
+
     def _users_of(self, buffer: Buffer) -> _Users:
         # Buffers of one graph share their chunks' usages, and are told apart here: where one has the number of another
         # that was dropped, it is ordered behind that one's users too. All others share a usage if they share memory.
-        key: object = id(buffer) if self._is_own(buffer) else buffer.usage
+        key: object = id(buffer) if self.is_own(buffer) else buffer.usage
         users = self._users.get(key)
         if users is None:
             users = self._users[key] = _Users()
@@ -542,6 +553,7 @@ class Recorder:
             lane.stream._retained = []
             lane.reads = {}
             lane.writes = {}
+            lane.written = []
 
     def discard(self) -> None:
         """The recording failed: nothing of it is used."""
@@ -627,6 +639,7 @@ class Recorder:
         del self.nodes[mark.nodes :]
         self.root.reads.clear()
         self.root.writes.clear()
+        self.root.written.clear()
         for lane in self._lanes[mark.lanes :]:
             lane.end_foreign(keep=False)
             lane.tail = []  # whoever waits for it waits for nothing

@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from ..scheduling import Device
     from ._written import Unpack
 
-__all__ = ["ADDRESS", "MUT", "OTHER", "READ", "LaunchPlan", "make_plan", "parse_signature"]
+__all__ = [
+    "ADDRESS",
+    "MUT",
+    "OTHER",
+    "READ",
+    "LaunchPlan",
+    "describe_parameter",
+    "make_plan",
+    "parse_signature",
+]
 
 READ, MUT, INT, ADDRESS, OTHER = range(5)
 """What to do with an argument: a tensor to read, a tensor to write, a range-checked int, an int where the kernel is
@@ -140,7 +149,7 @@ def make_plan(
         TypeError: another number of arguments, or a type that the parameter does not take.
     """
     expected = [
-        _describe(p, signature[i] if signature and i < len(signature) else None)
+        describe_parameter(p, signature[i] if signature and i < len(signature) else None)
         for i, p in enumerate(parameters)
     ]
     if signature is not None and len(signature) != len(parameters):
@@ -174,7 +183,8 @@ def make_plan(
     return LaunchPlan(kernel, struct.Struct("".join(layout)), steps, addresses)
 
 
-def _describe(parameter: ParameterInfo, exact: str | None) -> str:
+def describe_parameter(parameter: ParameterInfo, exact: str | None) -> str:
+    """What a parameter takes, in words."""
     size = parameter.size_bytes
     if exact is not None:
         kind = exact

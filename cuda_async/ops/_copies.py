@@ -132,6 +132,11 @@ class Memcpy(DeviceOp[Tensor]):
     def needs_prepare(self, ctx: ExecutionContext) -> bool:
         return False
 
+    def check_operands(self, ctx: ExecutionContext) -> None:
+        """Raise what `execute` would for one of the tensors; nothing is enqueued."""
+        check_operand(self._dst, ctx.device, "the destination")
+        check_operand(self._src, ctx.device, "the source")
+
     def execute(self, ctx: ExecutionContext) -> Tensor:
         dst, src = self._dst, self._src
         written = check_operand(dst, ctx.device, "the destination")
@@ -187,6 +192,10 @@ class Upload(DeviceOp[Tensor]):
         np.copyto(block.array(self._dst.shape, self._dst.dtype), self._array)
         self._block = block
 
+    def check_operands(self, ctx: ExecutionContext) -> None:
+        """Raise what `execute` would for the tensor; nothing is enqueued."""
+        check_operand(self._dst, ctx.device, "the destination")
+
     def execute(self, ctx: ExecutionContext) -> Tensor:
         dst = self._dst
         buffer = check_operand(dst, ctx.device, "the destination")
@@ -227,6 +236,10 @@ class Fill(_OnTensor):
     def __init__(self, tensor: Tensor, pattern: bytes) -> None:
         self._tensor = tensor
         self._pattern = pattern
+
+    def check_operands(self, ctx: ExecutionContext) -> None:
+        """Raise what `execute` would for the tensor; nothing is enqueued."""
+        check_operand(self._tensor, ctx.device, "the tensor to fill")
 
     def execute(self, ctx: ExecutionContext) -> Tensor:
         tensor = self._tensor

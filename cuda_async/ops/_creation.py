@@ -144,8 +144,9 @@ def host_array(
     if isinstance(array, (Tensor, DeviceOp)):
         hint = "; await it first, or go on with .then()" if isinstance(array, DeviceOp) else ""
         raise TypeError(f"{what} takes host data, got a {type(array).__name__}{hint}")
-    masked = sys.modules.get("numpy.ma")  # naming it imports it, which takes milliseconds
-    if masked is not None and isinstance(array, masked.MaskedArray):
+    # Naming numpy.ma imports it, which takes milliseconds. While another thread is at that, nobody has such an array.
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
+    if masked is not None and isinstance(array, masked):
         raise TypeError(f"{what} was given a masked array; fill the gaps first, with array.filled(value)")
     if isinstance(array, np.ndarray):
         found = array

@@ -376,7 +376,7 @@ class BoundLaunch:
         if plan.addresses:
             plan.refuse_addresses(args)
         check_argument_aliases(loaded, args, ())
-        arguments = ArgumentBlock(loaded.info.parameters)
+        arguments = ArgumentBlock(loaded.info.parameters, loaded.signature)
         plan.struct.pack_into(arguments.buffer, 0, *values)
         if getattr(loaded.driver, "checker", None) is not None:
             _declare_arguments(arguments, args)

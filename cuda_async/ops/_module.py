@@ -328,7 +328,7 @@ class LoadedFunction:
         self.device = device
         self.driver = driver
         self.signature = function._signature
-        self.block = ArgumentBlock(info.parameters)
+        self.block = ArgumentBlock(info.parameters, function._signature)
         self.plans: dict[tuple[type, ...], LaunchPlan] = {}
         self.launchers: dict[tuple[type, ...], tuple[LaunchFunction, LaunchFunction]] = {}
         self.launch: LaunchFunction = self.launch_anew

@@ -81,8 +81,11 @@ class Turn:
             waiting = False
             return trio.lowlevel.Abort.SUCCEEDED
 
-        self._queue(wake, token, token.run_sync_soon)
-        await trio.lowlevel.wait_task_rescheduled(abort)
+        try:
+            self._queue(wake, token, token.run_sync_soon)
+            await trio.lowlevel.wait_task_rescheduled(abort)
+        finally:  # after an interrupt too, which may come before the task waits
+            waiting = False
 
     def _queue(self, wake: Callable[[], None], loop: object, soon: Callable[..., object]) -> None:
         if self._loop is not loop:

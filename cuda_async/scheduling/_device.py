@@ -553,10 +553,14 @@ class Device:
                 if self._used > self._used_high:
                     self._used_high = self._used
                 stream._dirty = True
+                buffer: Buffer | None = None
                 try:
-                    return Buffer(self, address, size_bytes, Usage(stream, stream._next), notes=self._notes)
+                    buffer = Buffer(self, address, size_bytes, Usage(stream, stream._next))
+                    buffer._notes = self._notes  # from here on its finalizer frees the memory
+                    return buffer
                 except BaseException:  # an interrupt
-                    self._notes.append(FreeNote(address, size_bytes, Usage(stream, stream._next)))
+                    if buffer is None or buffer._notes is None:
+                        self._notes.append(FreeNote(address, size_bytes, Usage(stream, stream._next)))
                     raise
         except OutOfMemoryError:
             if is_retry or not collect_kept_errors():

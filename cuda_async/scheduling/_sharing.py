@@ -171,15 +171,18 @@ def _keeper(device: Device, address: int) -> Any:
 def _current_streams(device: Device) -> dict[int, Any]:
     """This thread's current streams in torch and CuPy, by address, of those that last or that we can make last."""
     found: dict[int, Any] = {}
+    # Another thread may be importing them right now: then they are not in use yet.
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
+    is_initialized = getattr(getattr(torch, "cuda", None), "is_initialized", None)
+    if torch is not None and is_initialized is not None and is_initialized():
         stream = torch.cuda.current_stream(device.ordinal)
         if stream.stream_id != stream.cuda_stream:  # else it is somebody else's, which torch only borrows
             found[int(stream.cuda_stream)] = stream
-    cupy = sys.modules.get("cupy")
-    if cupy is not None:
-        stream = cupy.cuda.get_current_stream(device.ordinal)
-        if isinstance(stream, cupy.cuda.Stream):  # an ExternalStream is borrowed there too
+    of_cupy = getattr(sys.modules.get("cupy"), "cuda", None)
+    current, owned = (getattr(of_cupy, name, None) for name in ("get_current_stream", "Stream"))
+    if current is not None and owned is not None:
+        stream = current(device.ordinal)
+        if isinstance(stream, owned):  # an ExternalStream is borrowed there too
             found[int(stream.ptr)] = stream
     return {address: keeper for address, keeper in found.items() if address > PER_THREAD_STREAM}
 

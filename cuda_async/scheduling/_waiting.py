@@ -171,12 +171,22 @@ async def _wait_trio(begin: Begin) -> None:
         except trio.RunFinishedError:  # the run is over: it loses a wake-up, nothing else
             pass
 
-    give_up = begin(wake)
-
     def abort(_: Any) -> Any:  # trio's types stay out: trio is optional
         nonlocal waiting
         waiting = False
-        give_up()
         return trio.lowlevel.Abort.SUCCEEDED
 
-    await trio.lowlevel.wait_task_rescheduled(abort)
+    give_up: Callable[[], None] | None = None
+    try:
+        give_up = begin(wake)
+        await trio.lowlevel.wait_task_rescheduled(abort)
+    except GeneratorExit:  # as with asyncio
+        waiting = False
+        raise
+    except (
+        BaseException
+    ):  # maybe an interrupt, before the task waited: no wake-up may reach what it does next
+        waiting = False
+        if give_up is not None:
+            give_up()
+        raise

@@ -68,6 +68,8 @@ class _Event:
         self.record: EventRecord | None = None
 
 
+IDLE_S = 5.0
+"""So long the thread of a device's own engine stays without work: a device that was dropped shall go."""
 _events: weakref.WeakValueDictionary[EventHandle, _Event] = weakref.WeakValueDictionary()
 """Events of all devices: streams may wait for those of another."""
 
@@ -121,8 +123,9 @@ class HostDriver(SteppedControls):
         self.pool = Pool(self.memory, f"host:{ordinal}")
         wanted = host_check()
         self._check_mode = wanted if check is None else check
-        if engine is None and not stepped and bool(self._check_mode) != bool(wanted):
-            engine = Engine()
+        self._has_engine = engine is None and not stepped and bool(self._check_mode) != bool(wanted)
+        if self._has_engine:
+            engine = Engine(idle_s=IDLE_S)
         self.engine = engine or (Engine(SteppedOrder(), threaded=False) if stepped else process_engine())
         self.checker: Checker | None = None
         if self._check_mode:
@@ -193,6 +196,8 @@ class HostDriver(SteppedControls):
             self.checker.retired(self.memory.base, self.memory.base + self.memory.size_bytes)
         for table in (self._streams, self._events, self._modules, self._functions, self._graphs):
             table.clear()
+        if self._has_engine:
+            self.engine.close()
 
     def fail_device(self, error: Exception) -> None:
         """The device is lost, as a CUDA device is after a fault.

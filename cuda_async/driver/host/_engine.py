@@ -63,21 +63,66 @@ _POLITE_SLEEP_S = 5e-6  # the system makes some 60 us of it
 _EXIT_PATIENCE_S = 1.0
 
 
+class _Step:
+    """A step under way.
+
+    Attributes:
+        queue, entry: whose, once it is under way. steps: of the entry, if it has several.
+        skips: the entry is passed by. time_s: when it began. began: the entry was touched.
+        done: it has no further step. error: what it failed with. interrupt: that came while it ran.
+        is_last: it completed the entry. leftover: steps that nobody takes.
+        due: who asked to be told of records that are done.
+    """
+
+    __slots__ = (
+        "began",
+        "done",
+        "due",
+        "entry",
+        "error",
+        "interrupt",
+        "is_last",
+        "leftover",
+        "queue",
+        "skips",
+        "steps",
+        "time_s",
+    )
+
+    def __init__(self) -> None:
+        self.queue: Queue | None = None
+        self.entry: Entry | None = None
+        self.steps: Iterator[None] | None = None
+        self.skips = False
+        self.time_s = time.perf_counter()
+        self.began = False
+        self.done = True
+        self.error: Exception | None = None
+        self.interrupt: KeyboardInterrupt | None = None
+        self.is_last = False
+        self.leftover: Iterator[None] | None = None
+        self.due: list[Callable[[], object]] = []
+
+
 class Engine:
     """Advances queues.
 
     Args:
         order: decides which ready queue goes next.
         threaded: run steps in a thread of the engine's own; otherwise whoever calls `step` does.
+        idle_s: end the thread after so long without work; the next entry starts another. None: it stays.
     Attributes:
         checker: looks for races (`check/`), where that is wanted.
     """
 
     checker: Checker | None = None
 
-    def __init__(self, order: Order | None = None, *, threaded: bool = True) -> None:
+    def __init__(
+        self, order: Order | None = None, *, threaded: bool = True, idle_s: float | None = None
+    ) -> None:
         self.order: Order = order if order is not None else FairOrder()
         self.threaded = threaded
+        self._idle_s = idle_s
         self._lock = fork_safe_lock(Level.ENGINE)
         self._work = threading.Condition(self._lock)
         self._changed = threading.Condition(self._lock)
@@ -248,6 +293,21 @@ class Engine:
         Raises:
             LookupError: nothing can advance.
         """
+        step = _Step()
+        try:
+            self._begin(step, queue)
+            self._take(step)
+            self._end(step)
+        except BaseException:  # an interrupt came between: the next step shall not find this one under way
+            self._end(step)
+            self._announce(step)
+            raise
+        self._announce(step)
+        if step.interrupt is not None:
+            raise step.interrupt
+        return step.entry if step.is_last else None
+
+    def _begin(self, step: _Step, queue: Queue | None) -> None:
         with self._lock:
             if queue is None:
                 if not self._ready:
@@ -257,55 +317,72 @@ class Engine:
                 raise LookupError("the stream cannot advance: it is empty or waits for an event")
             if self._current is not None:
                 raise RuntimeError("another thread is running a step; advance from one thread at a time")
+            step.entry = queue.entries[0]
+            step.steps = queue.steps
+            step.skips = queue.failure is not None and step.entry.skippable
+            step.queue = queue
             self._current = queue
             self._stepping = threading.get_ident()
-            entry = queue.entries[0]
-            steps = queue.steps
-            skip = queue.failure is not None and entry.skippable
-        began = time.perf_counter()
-        error: Exception | None = None
-        interrupt: KeyboardInterrupt | None = None
-        done = True
+
+    def _take(self, step: _Step) -> None:
+        """Lock not held. Whatever comes of it is noted in `step`."""
+        queue, entry = step.queue, step.entry
+        assert queue is not None
+        assert entry is not None
         checker = self.checker
         outer = checker.enter(queue, entry) if checker is not None else None
         handled = sys.exc_info()[1]
         try:
-            if not skip:
-                if steps is None:
-                    steps = entry.start()
-                if steps is not None:
-                    next(steps)
-                    done = False
+            step.began = True
+            if not step.skips:
+                if step.steps is None:
+                    step.steps = entry.start()  # of an immediate entry, there is nothing more
+                if step.steps is not None:
+                    next(step.steps)
+                    step.done = False
         except StopIteration:
             pass
         except BaseException as problem:  # the engine lives on, whatever a kernel raises
-            error = _explained(problem, entry, handled)
             if isinstance(problem, KeyboardInterrupt) and not self.threaded:
-                interrupt = problem
+                step.interrupt = problem
+            step.done = step.interrupt is None or not entry.immediate
+            if step.done:
+                step.error = _explained(problem, entry, handled)
         if checker is not None and outer is not None:
             checker.leave(outer)
-        now = time.perf_counter()
+
+    def _end(self, step: _Step) -> None:
+        """Lock not held. As `_finish`, this may be done twice."""
         with self._lock:
+            queue, entry = step.queue, step.entry
+            if queue is None or entry is None or queue is not self._current:
+                return
+            if step.began:
+                cleared = not queue.entries or queue.entries[0] is not entry
+                step.is_last = step.done and not cleared
+                if cleared or step.skips:
+                    step.leftover = step.steps
+                if not cleared:
+                    now = time.perf_counter()
+                    self._level_s = queue.used_s = queue.used_s + now - step.time_s
+                    step.time_s = queue.ready_since = now
+                    if step.done:
+                        self._finish(queue, entry, step.error)
+                    else:
+                        queue.steps = step.steps
             self._current = None
             self._stepping = None
-            cleared = not queue.entries or queue.entries[0] is not entry
-            if not cleared:
-                self._level_s = queue.used_s = queue.used_s + now - began
-                queue.ready_since = now
-                if done:
-                    self._finish(queue, entry, error)
-                else:
-                    queue.steps = steps
-            due, self._due = self._due, []
-        if steps is not None and (cleared or skip):
-            _close(steps)
+            step.due, self._due = self._due, []
+
+    def _announce(self, step: _Step) -> None:
+        """Lock not held. Others hear of what is done."""
+        if step.leftover is not None:
+            _close(step.leftover)
         if self._outbox:
             self._deliver()
+        due, step.due = step.due, []
         if due:
             self._tell(due)
-        if interrupt is not None:
-            raise interrupt
-        return entry if done and not cleared else None
 
     def _tell(self, due: list[Callable[[], object]]) -> None:
         """Lock not held. Call those who asked to be told of records that are done."""
@@ -437,8 +514,12 @@ class Engine:
                 if not self._ready and not self._closed:
                     self._asleep = True
                     while not self._ready and not self._closed:
-                        self._work.wait()
+                        if not self._work.wait(self._idle_s) and not self._ready:
+                            break
                     self._asleep = False
+                    if not self._ready and not self._closed:
+                        self._thread = None
+                        return
                     busy_since = time.perf_counter()
                 if self._closed or self._thread is not threading.current_thread():
                     return

@@ -19,6 +19,7 @@ it, so there it is done before `defer` returns.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import threading
@@ -35,6 +36,7 @@ from ._settings import host_seed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from ._entries import Entry, EventRecord
     from ._queue import Queue
@@ -69,7 +71,9 @@ class SeededEngine(Engine):
         self.alone = alone
         self.host_acts: object = None
         self.in_turn = False
-        self._advancing = threading.Lock()
+        self._advancer: tuple[int, FrameType] | None = (
+            None  # the thread that advances, and the call that does
+        )
         self._completions: deque[Callable[[], object]] = deque()
         self._jobs: deque[Callable[[], None]] = deque()
         self._awaited: dict[EventRecord, None] = {}
@@ -97,23 +101,37 @@ class SeededEngine(Engine):
     def _point(self, subject: object) -> None:
         """The program calls the driver: streams may step first."""
         order = self.order
-        if (
-            self._ready
-            and self._stepping != threading.get_ident()
-            and self._advancing.acquire(blocking=False)
-        ):
-            self.host_acts = subject
-            self.in_turn = False
+        if self._ready and self._stepping != threading.get_ident() and self._may_advance():
             try:
+                self.host_acts = subject
+                self.in_turn = False
                 while ready := self._ready_by_actor():
                     actor = order.choose([HOST, *ready])
                     if actor == HOST:
                         break
                     self._step(actor, ready[actor])
             finally:
-                self._advancing.release()
+                self._advancer = None
         if order.watches:
             order.passed(HOST, subject)
+
+    def _may_advance(self) -> bool:
+        """Take the part of who advances, for the function that calls this; False where it is taken.
+
+        An interrupt can end a function anywhere, also between this and its `try`. So what is kept is the call, and one
+        that is over keeps nobody from advancing.
+        """
+        me, caller = threading.get_ident(), sys._getframe(1)
+        with self._lock:
+            if self._advancer is not None:
+                thread, call = self._advancer
+                running: FrameType | None = caller
+                while running is not None and running is not call:
+                    running = running.f_back
+                if thread != me or running is not None:
+                    return False
+            self._advancer = (me, caller)
+        return True
 
     def _ready_by_actor(self) -> dict[int, Queue]:
         return {FIRST_QUEUE + queue.number: queue for queue in tuple(self._ready)}
@@ -136,7 +154,7 @@ class SeededEngine(Engine):
         Returns:
             Who acted, or shall: `HOST` and `TIMER` are for the caller to do. None when nobody can.
         """
-        if not self._advancing.acquire(blocking=False):
+        if not self._may_advance():
             return None
         work: Callable[[], object] | None = None
         try:
@@ -164,7 +182,7 @@ class SeededEngine(Engine):
                 self._step(actor, ready[actor])
                 return actor
         finally:
-            self._advancing.release()
+            self._advancer = None
         if self.order.watches:
             self.order.passed(actor, None)
         if actor == WORKER:
@@ -230,7 +248,7 @@ class SeededEngine(Engine):
 
     def _advance_only(self) -> bool:
         """One step of a stream, and nothing else: the caller may hold locks."""
-        if not self._advancing.acquire(blocking=False):
+        if not self._may_advance():
             return False
         try:
             ready = self._ready_by_actor()
@@ -240,7 +258,7 @@ class SeededEngine(Engine):
             self._step(actor, ready[actor])
             return True
         finally:
-            self._advancing.release()
+            self._advancer = None
 
     def _tell(self, due: list[Callable[[], object]]) -> None:
         self._completions.extend(due)
@@ -256,18 +274,18 @@ class SeededEngine(Engine):
     def _run_job(self, work: Callable[[], object] | None) -> None:
         """As on a thread of its own: it sees no running loop."""
         assert work is not None
-        asyncio = sys.modules.get("asyncio")
-        loop = asyncio._get_running_loop() if asyncio is not None else None
+        loop = _running_loop()
+        set_running_loop = getattr(sys.modules.get("asyncio"), "_set_running_loop", None)
         nested = self._thread_state.in_job
         self._thread_state.in_job = True
         try:
-            if loop is not None and asyncio is not None:
-                asyncio._set_running_loop(None)
+            if loop is not None and set_running_loop is not None:
+                set_running_loop(None)
             work()
         finally:
             self._thread_state.in_job = nested
-            if loop is not None and asyncio is not None:
-                asyncio._set_running_loop(loop)
+            if loop is not None and set_running_loop is not None:
+                set_running_loop(loop)
 
     def _is_awaited(self) -> bool:
         """Whether somebody waits for completions or host work."""
@@ -283,26 +301,18 @@ class SeededEngine(Engine):
 
     def _has_turns(self) -> bool:
         """Whether somebody comes back to what is left to do: a loop in this thread, or who runs the job."""
-        modules = sys.modules
-        asyncio, trio = modules.get("asyncio"), modules.get("trio")
-        return (
-            self._thread_state.in_job
-            or (asyncio is not None and asyncio._get_running_loop() is not None)
-            or (trio is not None and trio.lowlevel.in_trio_task())
-        )
+        return self._thread_state.in_job or _running_loop() is not None or _in_trio_task()
 
     def _keep_turning(self) -> None:
         """Have this thread's loop call `_turn` until nobody waits for the device."""
-        modules = sys.modules
-        asyncio, trio = modules.get("asyncio"), modules.get("trio")
-        loop: Any = asyncio._get_running_loop() if asyncio is not None else None
+        loop = _running_loop()
         if loop is not None:
             if getattr(loop, "advances_host_device", False) or loop in self._pumped:
                 return
             self._pumped.add(loop)
             loop.call_soon(self._turn, loop, loop.call_soon)
-        elif trio is not None and trio.lowlevel.in_trio_task():
-            token = trio.lowlevel.current_trio_token()
+        elif _in_trio_task():
+            token = sys.modules["trio"].lowlevel.current_trio_token()
             if token not in self._pumped:
                 self._pumped.add(token)
                 token.run_sync_soon(self._turn, token, token.run_sync_soon)
@@ -311,17 +321,32 @@ class SeededEngine(Engine):
         while self._is_awaited():
             actor = self.act(host=True)
             if actor is None or actor == HOST:
-                soon(self._turn, loop, soon)
-                return
+                with contextlib.suppress(RuntimeError):  # the loop is ending; nobody in it waits any more
+                    soon(self._turn, loop, soon)
+                    return
+                break
         self._pumped.discard(loop)
 
     def _restart_in_child(self) -> None:
         super()._restart_in_child()
-        self._advancing = threading.Lock()
+        self._advancer = None
         self._completions.clear()
         self._jobs.clear()
         self._awaited.clear()
         self._pumped.clear()
+
+
+# Another thread may be importing asyncio or trio right now: what they do not define yet, nobody runs in.
+
+
+def _running_loop() -> Any:
+    running_loop = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
+    return running_loop() if running_loop is not None else None
+
+
+def _in_trio_task() -> bool:
+    in_trio_task = getattr(sys.modules.get("trio.lowlevel"), "in_trio_task", None)
+    return in_trio_task is not None and in_trio_task()
 
 
 def _first(count: int) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import cuda_async as ca
+from cuda_async.driver.host import HostDriver
 from cuda_async.errors import CaptureError, ClosedError, KernelError, StaleOutputError
 
 pytestmark = pytest.mark.anyio
@@ -668,3 +669,79 @@ async def test_what_a_part_only_yields_is_ordered_too(stepped, writes):
     assert stepped.driver.is_blocked(second._handle)
     stepped.driver.advance_all()
     assert future.done
+
+
+async def test_an_input_made_late_has_memory_of_its_own(device):
+    """It is set before the launch, which must not write over it with what was recorded, and dropped, before it."""
+    dropped = ca.full((1000,), 7.0).map(lambda _: None)
+    graph = await dropped.then(lambda _: ca.graph_input("y", (1000,))).then(ca.copy).graph()
+    assert (await (await graph.replay(y=3.0)).to_host()).tolist() == [3.0] * 1000
+    assert (await (await graph.launch()).to_host()).tolist() == [3.0] * 1000
+    first = ca.graph_input("x", (1000,)).then(lambda x: ca.copy(x).then(ca.copy).map(lambda _: None))
+    graph = await first.then(lambda _: ca.graph_input("y", (1000,))).then(ca.copy).graph()
+    assert (await (await graph(x=1.0, y=3.0)).to_host()).tolist() == [3.0] * 1000
+    with ca.CudaGraph.scope(device.create_stream()) as scope:
+        memory = scope.record(ca.full((1000,), 7.0))
+        del memory
+        y = scope.record(ca.graph_input("y", (1000,)))
+        scope.returns(scope.record(ca.copy(y)))
+    assert (await (await scope.graph(y=3.0)).to_host()).tolist() == [3.0] * 1000
+
+
+async def test_a_graph_input_that_nothing_uses_is_refused(device):
+    for op in (
+        ca.graph_input("x", (3,)).then(lambda _: ca.ones(3)),
+        ca.graph_input("x", (3,)).map(lambda _: None),
+        ca.graph_input("y", (3,)).then(ca.copy).then(lambda y: ca.graph_input("x", (3,)).map(lambda _: y)),
+    ):
+        with pytest.raises(CaptureError, match="nothing in the graph uses its input 'x'"):
+            await op.graph()
+
+
+async def test_values_that_cannot_be_set_change_nothing(device):
+    """Setting inputs and launching is one step: what the last launch yielded is good until the next one."""
+    graph = await ca.zip(ca.graph_input("x", (4,)), ca.graph_input("y", (4,))).graph()
+    x, y = await graph.replay(x=5.0, y=6.0)
+    freed = await ca.ones(4)
+    freed.free()
+    with pytest.raises(ca.ClosedError, match="freed"):
+        await graph.replay(x=7.0, y=freed)
+    assert graph.launches == 1
+    assert ((await x.to_host())[0], (await y.to_host())[0]) == (5.0, 6.0)
+
+
+async def test_inputs_that_were_set_for_a_launch_that_failed(host, kernels):
+    """What is yielded of them is not the last launch's any more."""
+    t = await ca.ones(4)
+    chain = ca.graph_input("x", (4,)).then(lambda x: kernels.scaled(t, 2.0, 0.0).map(lambda y: (x, y)))
+    graph = await chain.graph()
+    x, _ = await graph.replay(x=5.0)
+    t.free()
+    with pytest.raises(ca.ClosedError, match="the graph uses 16 bytes that were freed"):
+        await graph.replay(x=7.0)
+    with pytest.raises(ca.StaleOutputError, match="or what set inputs for one"):
+        await x.to_host()
+
+
+async def test_a_value_of_another_device_is_refused_by_name(host):
+    other = ca.Device._make("host", 1, HostDriver(ordinal=1))
+    tensor = await ca.ones(4).schedule(ca.SingleStream(device=other))
+    graph = await ca.graph_input("x", (4,)).then(ca.copy).graph()
+    with pytest.raises(
+        ca.ContextError, match=r"input 'x', float32 \(4,\): the tensor is on host:1, the graph on host:0"
+    ):
+        graph.replay(x=tensor)
+    other.close()
+
+
+async def test_a_tensor_freed_in_the_recording_is_not_yielded(device):
+    """Its memory may be another's by then."""
+
+    def capture():
+        with ca.CudaGraph.scope(device.create_stream()) as scope:
+            a = scope.record(ca.full((4,), 1.0))
+            a.free()
+            scope.returns((a, scope.record(ca.full((4,), 5.0))))
+
+    with pytest.raises(ca.ClosedError, match="freed"):
+        capture()

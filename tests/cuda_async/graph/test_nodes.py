@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -189,3 +190,101 @@ async def test_a_call_on_the_host_device_is_no_kernel(host, kernels):
         node.set_arguments({0: 1})
     with pytest.raises(CaptureError, match="for kernels"):
         node.set_launch(grid=3)
+
+
+SIGNED = ca.Module.from_ptx(
+    (Path(__file__).parent / "kernels.ptx").read_text(encoding="utf-8"), name="signed.ptx"
+)
+
+
+async def test_the_functions_signature_counts(device):
+    """Values that a launch refuses."""
+    x, y = await ca.zip(ca.ones(8), ca.zeros(8))
+    function = SIGNED.function("affine_to", signature=("ptr", "ptr", "u32", "f32", "f32"))
+
+    def launch(x, n):
+        return function.launch(1, 8, ca.mut(y), x, n, 2.0, 0.0)
+
+    graph = await launch(ca.read(x), 8).first().graph()
+    (node,) = graph.nodes
+    for position, value, error in (
+        (2, -1, OverflowError),
+        (2, np.float32(3), TypeError),
+        (2, 1.5, TypeError),
+        (1, 12345678, TypeError),
+    ):
+        with pytest.raises(error) as refused:
+            await launch(*((ca.read(x), value) if position == 2 else (value, 8)))
+        with pytest.raises(error) as refused_there:
+            node.set_arguments({position: value})
+        said, said_there = str(refused.value), str(refused_there.value)
+        assert said.startswith(said_there), (said, said_there)
+    node.set_arguments({2: 4})
+    assert (await graph.launch().to_host()).tolist() == [2.0] * 4 + [0.0] * 4
+
+
+@pytest.mark.parametrize("memory", ["the caller's", "the graph's"])
+async def test_what_is_yielded_is_still_written(device, kernels, memory):
+    """In the place of a tensor that is yielded nothing comes that is only read; elsewhere it may."""
+    x, other, out = await ca.zip(ca.ones(8), ca.full(8, 3.0), ca.zeros(8))
+    place = ca.value(out) if memory == "the caller's" else ca.empty(8)
+    made = place.then(lambda y: kernels.affine_to.launch(1, 8, ca.mut(y), ca.read(x), 8, 2.0, 0.0)).first()
+    read_again = made.then(lambda y: kernels.scaled(y, 1.0, 1.0).map(lambda z: (y, z)))
+    graph = await read_again.graph()
+    writes, reads = graph.nodes
+    for value in (ca.read(other), ca.mut(other), other._address):
+        with pytest.raises(CaptureError, match="argument 0 is what the graph yields"):
+            writes.set_arguments({0: value})
+    reads.set_arguments({1: ca.read(other)})
+    y, z = await graph.launch()
+    assert ((await y.to_host())[0], (await z.to_host())[0]) == (2.0, 4.0)
+
+
+class WhileMade:
+    """As with a CUDA driver: what is within another graph needs the driver's graph anew, and making one takes time.
+
+    What `do` holds is done once the next one was made of the nodes as they are.
+    """
+
+    def __init__(self, driver, monkeypatch, inner):
+        self.do = []
+        create, update = driver.graph_create, driver.graph_update
+
+        def slow(nodes, stream):
+            handle = create(nodes, stream)
+            driver._graphs[handle].entry()  # which reads them
+            while self.do:
+                self.do.pop()()
+            return handle
+
+        monkeypatch.setattr(driver, "graph_create", slow)
+        monkeypatch.setattr(
+            driver, "graph_update", lambda handle, node: node is not inner._node and update(handle, node)
+        )
+
+
+async def test_a_change_while_the_graph_is_made_anew(host, monkeypatch):
+    """It holds from the next launch on; another change in between must not get lost."""
+    t, c = await ca.zip(ca.zeros(4), ca.zeros(4))
+    child = await ca.fill(c, 1.0).graph()
+    graph = await ca.zip(child.launch(), ca.fill(t, 1.0)).graph()
+    inner, top = graph.nodes[0].bodies[0][0], graph.nodes[1]
+    making = WhileMade(host.driver, monkeypatch, inner)
+    inner.set_value(5.0, "float32")
+    making.do.append(lambda: top.set_value(9.0, "float32"))
+    await graph.launch()
+    assert ((await c.to_host())[0], (await t.to_host())[0]) == (5.0, 9.0)
+
+
+async def test_closing_a_graph_while_it_is_made_anew(host, monkeypatch):
+    t = await ca.zeros(4)
+    child = await ca.fill(t, 1.0).graph()
+    graph = await child.launch().graph()
+    inner = graph.nodes[0].bodies[0][0]
+    making = WhileMade(host.driver, monkeypatch, inner)
+    inner.set_value(5.0, "float32")
+    making.do.append(graph.close)
+    with pytest.raises(ca.ClosedError, match="this graph is closed"):
+        await graph.launch()
+    assert graph._executable is None
+    assert not (await t.to_host()).any()

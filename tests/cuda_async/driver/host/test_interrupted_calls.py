@@ -12,20 +12,27 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.driver.host import HostDriver
+from cuda_async.driver.host._order import SeededOrder
 from cuda_async.driver.host._pool import Pool
 from cuda_async.driver.host._ranges import FreeRanges
+from cuda_async.driver.host._seeded import SeededEngine
 from cuda_async.driver.host._settings import host_check
+from cuda_async.errors import KernelError
 
 
 class Interrupts:
-    """Raises a `KeyboardInterrupt` at one of the places where signals are looked at: calls and returns of functions."""
+    """Raises a `KeyboardInterrupt` at one of the places where signals are looked at: calls of functions, and returns
+    to Python's code from C's, which makes objects too."""
 
     def __init__(self):
         self.seen = 0
         self.at = 0
 
     def __call__(self, frame, event, argument):
-        if event in ("call", "c_return") and frame.f_code.co_name != "_ask_for_stack":
+        name = frame.f_code.co_name
+        if (
+            event in ("call", "c_return") or (event, name) == ("return", "__init__")
+        ) and name != "_ask_for_stack":
             self.seen += 1
             if self.seen == self.at:
                 raise KeyboardInterrupt
@@ -72,10 +79,14 @@ unchecked = pytest.mark.skipif(
 )
 
 
+ENGINES = {"a thread's steps": lambda: None, "seeded steps": lambda: SeededEngine(SeededOrder(1))}
+
+
 @unchecked
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("program", [round_trip, frees_and_waits, trimmed])
-def test_device_goes_on(program):
-    driver = HostDriver(memory_bytes=64 << 20)
+def test_device_goes_on(program, engine):
+    driver = HostDriver(memory_bytes=64 << 20, engine=ENGINES[engine]())
     device = ca.Device._make("host", 0, driver)
     interrupts = Interrupts()
     with ca.use_device(device):
@@ -93,7 +104,7 @@ def test_device_goes_on(program):
         run()
         places = interrupts.run(run)
         assert places > 50
-        for at in range(1, places + 1, 1 if places < 600 else 5):
+        for at in range(1, places + 1, 1 + places // 400):
             try:
                 interrupts.run(run, at)
             except KeyboardInterrupt:
@@ -102,6 +113,11 @@ def test_device_goes_on(program):
                 # Condition.wait() of the standard library, between letting go and sleeping.
                 if not isinstance(error.__context__, KeyboardInterrupt):
                     raise
+            if (
+                not driver.engine.threaded
+            ):  # the thread that waits does the work, which then fails by the interrupt
+                with contextlib.suppress(KernelError):
+                    device.synchronize()
             done = threading.Event()
             thread = threading.Thread(target=afterwards, daemon=True)
             thread.start()

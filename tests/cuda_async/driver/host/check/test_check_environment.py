@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
+import cuda_async as ca
 from cuda_async.driver._switches import poison_freed
 from cuda_async.driver.host import HostDriver
 from cuda_async.driver.host._settings import host_check
@@ -103,3 +105,29 @@ def test_leaks_are_of_a_device_that_checks():
         with pytest.raises(TypeError, match="leaks_of is a Device"):
             check_reports(leaks_of=wrong)
     assert check_reports(leaks_of=checked_device()) == []
+
+
+def test_a_device_of_ones_own_leaves_no_thread_behind(monkeypatch):
+    """Whether it is closed, or dropped and idle."""
+    before = set(threading.enumerate())
+
+    def used():
+        device = checked_device()
+        with ca.use_device(device):
+            assert ca.ones(3).to_host().sync().all()
+        return device
+
+    def none_is_left():
+        for thread in set(threading.enumerate()) - before:
+            thread.join(10)
+        return not set(threading.enumerate()) - before
+
+    for _ in range(3):
+        used().close()
+    assert none_is_left()
+    monkeypatch.setattr("cuda_async.driver.host._driver.IDLE_S", 0.01)
+    device = used()
+    assert none_is_left()
+    with ca.use_device(device):  # another one goes on
+        assert ca.ones(3).then(ca.copy).to_host().sync().all()
+    assert none_is_left()
