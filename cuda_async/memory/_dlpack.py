@@ -222,11 +222,17 @@ def export_capsule(
 
 
 def _managed_of(capsule: object) -> _Managed | _Versioned:
-    """The structure in a capsule that was not consumed yet."""
+    """The structure in a capsule.
+
+    Raises:
+        TypeError: it is none. BufferError: it was consumed already, or holds something else.
+    """
     for name, layout in ((_VERSIONED_NAME, _Versioned), (_NAME, _Managed)):
         if _capsule_is_valid(capsule, name):
             return layout.from_address(_capsule_pointer(capsule, name))
-    raise ValueError(f"expected a DLPack capsule that was not consumed yet, got {capsule!r}")
+    kind = type(capsule).__name__
+    wrong = BufferError if kind == "PyCapsule" else TypeError
+    raise wrong(f"expected a DLPack capsule that was not consumed yet, got {capsule!r}")
 
 
 # -------------------------------------------------------------------------------------- importing

@@ -657,8 +657,7 @@ async def run_async(op: DeviceOp[Any]) -> Any:
         execution.abandon()
         raise
     if submission is not None:
-        if not submission.poll():
-            await wait_until_done(submission)
+        await wait_until_done(submission)
         execution.raise_error(submission)
     return execution.value
 

@@ -68,8 +68,7 @@ async def wait_for_submission(submission: Submission) -> None:
 
     Cancelling stops the waiting only.
     """
-    if not submission.poll():
-        await wait_until_done(submission)
+    await wait_until_done(submission)
     submission.raise_error()
 
 

@@ -11,8 +11,8 @@ locks: readers see an old file, a new one or none. What cannot be written (read-
 not kept; what cannot be read is a miss. No error of the file system comes out of `get` or `put`.
 
 Values are code that will run, so the folder `v1` must be a real folder of this user that nobody else can
-enter (mode 0700, which is set), and each file must be this user's. Otherwise the cache is off, and `info()`
-says why.
+enter (mode 0700, which is set); otherwise the cache is off, and `info()` says why. A file of another user in it
+is passed over.
 
 When the folder outgrows its limit, the entries used longest ago go, until a fifth of it is free. "Used" is
 the file's modification time, which `get` renews. Two processes that evict at once pick the same files.

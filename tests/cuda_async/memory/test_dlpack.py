@@ -580,8 +580,11 @@ def test_consumed_capsule_is_refused():
         def __dlpack_device__(self):
             return 1, 0
 
-    with pytest.raises(ValueError, match="a DLPack capsule that was not consumed yet"):
+    with pytest.raises(BufferError, match="a DLPack capsule that was not consumed yet"):
         ca.from_dlpack(Again(np.zeros(3)))
+    for nothing in (None, 5, np.zeros(3)):
+        with pytest.raises(TypeError, match="expected a DLPack capsule"):
+            ca.from_dlpack(Given(nothing))
 
 
 def test_memory_of_the_host_is_not_a_cuda_devices():
