@@ -41,7 +41,9 @@ def embedding(ids: Operand, table: Operand, *, out: Tensor | None = None) -> Dev
         check_shape("embedding", (None, None), table=table)
         columns = table.shape[1]
         width = min(1024, power_of_two(columns))
-        tile = (min(max(1, 1024 // width), power_of_two(ids.size)), width)
+        # Of 4096 rows of 384 on an H200, two in a block take 7.4 us, and one 8.0; of 512 rows of 576 one is enough.
+        elements = 2048 if ids.size * columns >= 1 << 20 else 1024
+        tile = (min(max(1, elements // width), power_of_two(ids.size)), width)
         shape = (*ids.shape, columns)
         place = output("embedding", out, shape, table.dtype, view=(ids.size, columns)).partition(tile)
         kernel = tuned(raw.embedding, occupancy=8)

@@ -21,6 +21,14 @@ def test_embedding_takes_rows(values, kind, entries, columns):
     values.close(k.embedding(ca.from_host(ids), table), expected)
 
 
+def test_embedding_of_many_rows(values):
+    """Several rows in a block, and a last block that is not full."""
+    table, table64 = values(50, 700)
+    ids = np.random.default_rng(5).integers(-2, 52, 1501, dtype=np.int32)
+    is_there = ((ids >= 0) & (ids < 50))[:, None]
+    values.close(k.embedding(ca.from_host(ids), table), np.where(is_there, table64[ids.clip(0, 49)], 0.0))
+
+
 def test_transpose(values):
     x, x64 = values(70, 130)
     assert np.array_equal(k.transpose(x).to_host().sync().astype("f8"), x64.T)
