@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 from ..errors import AliasError
 from . import _layout
 from ._dtypes import DType, as_dtype
+from ._hints import unlike_arrays
 from ._op_factory import op_factory
 from ._partition import Partition
 
@@ -26,7 +27,22 @@ if TYPE_CHECKING:
 __all__ = ["Tensor"]
 
 
+def _no_arithmetic(tensor: Tensor) -> str:
+    return (
+        "tensors have no arithmetic: use a kernel (tilekern.kernels.add and others), or bring the elements to the host "
+        "with `await t.to_host()`"
+    )
+
+
+def _refuse_attribute(tensor: Tensor, name: str) -> NoReturn:
+    raise AttributeError(
+        f"a tensor has no {name!r}, its elements are on the device: bring them over with `await t.to_host()`, which "
+        "gives a NumPy array"
+    )
+
+
 @final
+@unlike_arrays(("item", "tolist", "numpy", "cpu", "sum", "mean"), _refuse_attribute, _no_arithmetic)
 class Tensor:
     """An N-d array of one element type in device memory; a view when it shares its buffer.
 
@@ -110,6 +126,14 @@ class Tensor:
             known = _layout.is_contiguous(self.shape, self.strides)
             _set_contiguous(self, known)
         return known
+
+    if not TYPE_CHECKING:
+
+        def __setitem__(self, *_: object) -> NoReturn:
+            raise TypeError(
+                "elements of a tensor are set by an operation: `await ca.fill(t[index], value)`, or "
+                "`await ca.memcpy(t[index], array)`"
+            )
 
     def __len__(self) -> int:
         if not self.shape:

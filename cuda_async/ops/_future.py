@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ..errors import ClosedError, CudaAsyncError, OperationCancelledError
+from ..memory._hints import unlike_arrays
 from ..scheduling import (
     block_on,
     check_not_forked,
@@ -27,6 +28,7 @@ from ..scheduling import (
     wait_until_done,
 )
 from ._execution import check_not_in_callback, run_detached
+from ._op import OF_ARRAYS, OF_TENSORS
 from ._turns import MAX_ENQUEUEING_S, current_turn
 
 if TYPE_CHECKING:
@@ -83,6 +85,17 @@ def _is_of_closing(error: BaseException, execution: Execution) -> bool:
     return isinstance(error, OperationCancelledError) or (is_closed and isinstance(error, ClosedError))
 
 
+def _refuse_attribute(future: DeviceFuture[Any], name: str) -> NoReturn:
+    raise AttributeError(
+        f"a DeviceFuture has no {name!r}: await it (or call .result() once it is done), and ask what it gives"
+    )
+
+
+def _no_arithmetic(future: DeviceFuture[Any]) -> str:
+    return "a DeviceFuture has no arithmetic: await it (or call .result() once it is done) for what it gives"
+
+
+@unlike_arrays((*OF_TENSORS, *OF_ARRAYS), _refuse_attribute, _no_arithmetic)
 class DeviceFuture(Generic[T]):
     """The result of work that was submitted with `start()`. Not tied to a loop, a task or a thread."""
 

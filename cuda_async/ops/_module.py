@@ -471,6 +471,14 @@ class Function:
         self._launch = None
         return self
 
+    if not TYPE_CHECKING:
+
+        def __call__(self, *_: object, **__: object) -> NoReturn:
+            raise TypeError(f"{self.name} is launched with function.launch(grid, block, *arguments)")
+
+        def __getitem__(self, _: object) -> NoReturn:
+            self()
+
     module: Module
     name: str
     _launch: LaunchFunction | None  # the written-out launch that was used last

@@ -7,6 +7,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeVar, overload
 
 from ..errors import ConsumedError
+from ..memory._hints import unlike_arrays
 from ..scheduling import check_policy
 from ._execution import Execution, check_not_in_callback, check_stream, run_async, run_sync
 
@@ -45,8 +46,10 @@ def _written_elsewhere(cls: type) -> list[type]:
 
 
 def refuse_attribute(op: DeviceOp[Any], name: str) -> NoReturn:
-    """`__getattr__` of operations that values are made by. Not of all: where there is one, CPython looks up every
-    attribute more slowly, and a chain is made of the others.
+    """`__getattr__` of operations that values are made by, and said of what tensors and arrays have by all of them.
+
+    Not the `__getattr__` of all: where there is one, CPython looks up every attribute more slowly, and a chain is made
+    of the others.
     """
     kind = type(op).__name__
     if name.startswith("_"):
@@ -57,6 +60,18 @@ def refuse_attribute(op: DeviceOp[Any], name: str) -> NoReturn:
     )
 
 
+def _no_arithmetic(op: DeviceOp[Any]) -> str:
+    return (
+        f"a {type(op).__name__} is an operation, which has no arithmetic: await it (or call .sync()) for what it "
+        "yields; what the device computes is a kernel (tilekern.kernels.add and others)"
+    )
+
+
+OF_TENSORS = ("T", "device", "dtype", "nbytes", "ndim", "permute", "shape", "size", "strides")
+OF_ARRAYS = ("cpu", "item", "max", "mean", "min", "numpy", "sum", "tolist")
+
+
+@unlike_arrays((*OF_TENSORS, *OF_ARRAYS), refuse_attribute, _no_arithmetic)
 class DeviceOp(Generic[T_co]):
     """Device work that yields a `T` once it is awaited, or run with `sync()` or `start()`.
 
@@ -363,6 +378,18 @@ class DeviceOp(Generic[T_co]):
     if TYPE_CHECKING:
         __iter__ = None
     else:
+
+        def __bool__(self) -> NoReturn:
+            raise TypeError(
+                f"a {type(self).__name__} is an operation, which has no truth value: await it first (or call .sync()), "
+                "or ask for `op is None`"
+            )
+
+        def __array__(self, *_: object, **__: object) -> NoReturn:
+            raise TypeError(
+                f"a {type(self).__name__} is an operation, and no array: await it first, and then `t.to_host()` of the "
+                "tensor that it yields (or go on with .to_host(), and await that)"
+            )
 
         def __iter__(self) -> NoReturn:  # with __getitem__ alone Python would iterate without end
             raise TypeError(

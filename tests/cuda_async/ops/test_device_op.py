@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -251,6 +253,78 @@ def test_what_is_asked_of_an_operation_instead_of_its_value(make, kind):
     assert not hasattr(make(), "_private")
     with pytest.raises(TypeError, match=f"a {kind} is an operation, and not iterable: await it first"):
         _, _ = make()
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda: ca.ones(3).then(ca.copy), "a Then is an operation"),
+        (lambda: ca.ones(3).map(lambda t: t), "a Map is an operation"),
+        (lambda: ca.ones(3).shared(), "a SharedOp is an operation"),
+        (lambda: ca.zip(ca.ones(3)).first(), "a Item is an operation"),
+        (lambda: ca.parallel(ca.ones(3)), "a Parallel is an operation"),
+        (lambda: ca.ones(3).graph().sync().launch(), "a GraphLaunch is an operation"),
+        (lambda: ca.ones(3).start(), "a DeviceFuture has no"),
+    ],
+)
+def test_what_arrays_have_is_asked_of_an_operation(host, make, kind):
+    op = make()
+    with pytest.raises(AttributeError, match=f"{kind}.*'shape': await it"):
+        _ = op.shape
+    assert not hasattr(op, "item")
+    for compute in (lambda: op + 1, lambda: 2.0 * op, lambda: -op, lambda: float(op), lambda: op @ op):
+        with pytest.raises(TypeError, match=f"{kind}.*arithmetic: await it"):
+            compute()
+    if "DeviceFuture" not in kind:
+        with pytest.raises(TypeError, match=f"{kind}.*no truth value"):
+            bool(op)
+        for compute in (lambda: np.asarray(op), lambda: np.ones(3) + op, lambda: np.exp(op)):
+            with pytest.raises(TypeError, match=f"{kind}, and no array: await it first"):
+                compute()
+        assert op is not None
+        op.start()
+
+
+def test_own_operations_may_have_what_arrays_have(host):
+    @dataclasses.dataclass
+    class Sized(ca.DeviceOp[tuple[int, ...]]):
+        shape: tuple[int, ...]
+        size: int = 6
+
+        def execute(self, ctx):
+            return (*self.shape, self.size)
+
+        def sum(self):
+            return sum(self.shape)
+
+    assert Sized((2, 3)).sum() == 5
+    assert Sized((2, 3)).sync() == (2, 3, 6)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'shape'"):
+        Sized()
+
+
+def test_what_arrays_have_is_asked_of_a_tensor(host):
+    t = ca.ones(3).sync()
+    for compute in (lambda: t + 1, lambda: 2 * t, lambda: t @ t, lambda: -t, lambda: float(t[0])):
+        with pytest.raises(TypeError, match="tensors have no arithmetic: use a kernel"):
+            compute()
+    for name in ("item", "tolist", "numpy", "cpu"):
+        with pytest.raises(AttributeError, match=f"a tensor has no '{name}'.*await t.to_host"):
+            getattr(t, name)
+    with pytest.raises(TypeError, match=r"await ca.fill\(t\[index\], value\)"):
+        t[0] = 1.0
+    same = t
+    with pytest.raises(TypeError, match="no arithmetic"):
+        t += 1
+    assert t is same
+
+
+def test_functions_are_launched(host):
+    ptx = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n"
+    function = ca.Module.from_ptx(ptx).function("nothing")
+    for call in (lambda: function(1, 2), lambda: function[1, 2](3)):
+        with pytest.raises(TypeError, match=r"nothing is launched with function.launch\(grid, block"):
+            call()
 
 
 def test_two_extents_given_one_by_one():

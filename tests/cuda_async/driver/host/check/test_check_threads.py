@@ -268,7 +268,7 @@ def test_reach_into_the_neighbouring_allocation(device, copy):
 def test_arguments_that_a_node_is_given_later(device, copy):
     """What it was given before counts no more, and what it is given now does."""
     x, y, z = ca.zip(ca.ones(64, "i4"), ca.zeros(64, "i4"), ca.zeros(64, "i4")).sync()
-    graph = copy.launch(1, 64, ca.mut(y), ca.read(x), 0).graph().sync()
+    graph = copy.launch(1, 64, ca.mut(y), ca.read(x), 0).map(lambda _: None).graph().sync()
     graph.nodes[0].set_arguments({0: ca.read(z)})
     with pytest.raises(CheckError, match="passed as read"):
         graph.launch().sync()
