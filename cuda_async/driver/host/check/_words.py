@@ -49,8 +49,8 @@ def advice(work: Work, other: Work, access: str, who: int, earlier_who: int) -> 
             "pass both the tensor, so that the graph gets an edge between them, or record them on one branch"
         )
     return (
-        "pass the tensor to both operations, which orders them (an operation of your own asks with ctx.write(t) for what "
-        "it writes); or record an event behind the first and have the second's stream wait for it"
+        "pass the tensor to both operations, which orders them (an operation of your own asks with ctx.write(t) for "
+        "what it writes); or record an event behind the first and have the second's stream wait for it"
     )
 
 
