@@ -304,11 +304,13 @@ def run_script(code: str, timeout_s: float = 60) -> subprocess.CompletedProcess[
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout_s)
 
 
-def test_fault_loses_the_device_and_the_process_ends_cleanly():
+@pytest.mark.parametrize(("interrupts", "call"), [(False, "cuEventQuery"), (True, "cuEventSynchronize")])
+def test_fault_loses_the_device_and_the_process_ends_cleanly(interrupts, call):
     began = time.monotonic()
-    done = run_script(FAULT + "driver.close()\n")
+    fault = FAULT.replace("driver.event_create()", f"driver.event_create(interrupts={interrupts})")
+    done = run_script(fault + "driver.close()\n")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "lost: cuda:0: cuEventSynchronize: CUDA_ERROR" in done.stdout
+    assert f"lost: cuda:0: {call}: CUDA_ERROR" in done.stdout
     assert time.monotonic() - began < 30
 
 
