@@ -83,8 +83,8 @@ class _CaptureFrame:
             execution.ctx = self.ctx
             execution.enqueued = 0  # nothing was: there is nothing to wait for
             execution.host_pending = self.host_pending
+            execution.frames.append(self)  # first: what is refused here is given up
             graph = self.graph = CudaGraph._of(self.recorder, value)
-            execution.frames.append(self)
             execution.block = _WorkerBlock(graph._instantiate)
             return
         self.recorder.keep_shared()

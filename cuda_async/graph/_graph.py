@@ -362,9 +362,9 @@ class CudaGraph(Generic[T]):
                 elif buffer.address < 0:
                     self._refuse_freed(buffer)
                 order_write(stream, buffer)
-            ctx.driver.graph_launch(executable.handle, stream._handle)
+            stream._retained.append(executable)  # first: an interrupt may come behind the driver's call
             stream._dirty = True
-            stream._retained.append(executable)
+            ctx.driver.graph_launch(executable.handle, stream._handle)
             generation = state.advance(stream, number)
         if state.waiting:
             state.note_launched()
@@ -372,11 +372,14 @@ class CudaGraph(Generic[T]):
             return self._template.build_copy(state, generation, ctx)
         return self._template.build(state, generation)
 
-    def _note_inputs_set(self) -> None:
+    def _note_inputs_set(self, steps: Sequence[ToInput]) -> None:
         """Turn held. Inputs may have been set for a launch that did not come: what is yielded of them is stale."""
-        if any(self._template.has(tensor._address) for tensor in self._inputs.values()):
-            with self._device._lock:
+        is_yielded = any(self._template.has(step.target._address) for step in steps)
+        with self._device._lock:
+            if is_yielded:
                 self._state.is_current = False
+            for other in self._state.linked:  # what those yield is not known here
+                other.is_current = False
 
     def _refuse_freed(self, buffer: Buffer) -> NoReturn:
         raise ClosedError(
@@ -578,12 +581,15 @@ class GraphLaunch(DeviceOp[T]):
             return graph._launch_on(ctx, self._copies)
         for step in self._steps:
             step.check_operands(ctx)
+        for i, step in enumerate(self._steps):
+            step.read_before(self._steps[:i], ctx)
         try:
             for step in self._steps:
                 step.execute(ctx)
             return graph._launch_on(ctx, self._copies)
         except BaseException:
-            graph._note_inputs_set()
+            if ctx.stream._recorder is None:
+                graph._note_inputs_set(self._steps)
             raise
 
 

@@ -204,19 +204,21 @@ class GraphNode:
             for offset, data in packed:
                 new.buffer[offset : offset + len(data)] = data
             self._change_uses(old, new, reads, writes)
-            node.written += tuple((buffer.address, buffer.size_bytes) for buffer in writes)
             redeclare(old, new, [offset for offset, _ in packed], read_tensors, written_tensors)
             node.arguments = new
 
         self._change(change)
 
     def _check_yielded(self, node: KernelNode, position: int, data: bytes, *, is_written: bool) -> None:
-        """Refuse that launches go on yielding a tensor that they do not write."""
+        """Refuse that launches go on yielding a tensor that they do not write.
+
+        Memory of one allocation counts as a whole, and what the node was captured with.
+        """
         offset = self._graph._device.driver.function_info(node.function).parameters[position].offset_bytes
         old = int.from_bytes(node.arguments.buffer[offset : offset + 8], "little")
         template = self._graph._template
         was_written = any(start <= old < start + size for start, size in node.written)
-        still_is = is_written and template.has(int.from_bytes(data, "little"))
+        still_is = is_written and old == int.from_bytes(data, "little")
         if was_written and template.has(old) and not still_is:
             raise CaptureError(
                 f"{node.name}: argument {position} is what the graph yields, and launches would go on yielding the "
@@ -254,6 +256,7 @@ class GraphNode:
         """Between launches."""
 
         def work() -> None:
+            self._graph._check_open()
             change()
             self._graph._node_changed(self._node)
 

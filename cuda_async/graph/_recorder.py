@@ -58,7 +58,8 @@ Uses = tuple[tuple["Buffer", ...], tuple["Buffer", ...]]
 
 @dataclass
 class Mark:
-    """Where a recording is, to go back to: its root lane's last nodes, the named inputs, and how many of all else."""
+    """Where a recording is, to go back to: its root lane's last nodes, the named inputs, those of them that nothing has
+    used yet, and how many of all else."""
 
     tail: list[Node]
     extra: list[Node]
@@ -71,6 +72,7 @@ class Mark:
     yielded: int
     shared: int
     overwritten: int
+    unused: list[Buffer]
 
 
 class RecordingStream(Stream):
@@ -396,7 +398,9 @@ class Recorder:
         """Memory that belongs to the graph."""
         buffer = self.memory.allocate(size_bytes, self.state, may_reuse=not self._branches, is_input=is_input)
         if isinstance(buffer, GraphBuffer):
-            if not is_input:
+            if is_input:
+                self._users.pop(id(buffer), None)  # of another one, which was dropped
+            else:
                 self._note_body(cast("RecordingStream", stream), buffer)
             if self._made is not None:
                 self._made.append(weakref.ref(buffer))
@@ -623,6 +627,7 @@ class Recorder:
             yielded=len(self._yielded),
             shared=len(self._shared),
             overwritten=len(self._overwritten),
+            unused=[t._buffer for t in self.inputs.values() if not self.has_users(t._buffer)],
         )
 
     def back_to(self, mark: Mark) -> bool:
@@ -634,6 +639,8 @@ class Recorder:
         if self.leaving():
             return False
         self.root.tail, self.root.extra, self.inputs = mark.tail, mark.extra, mark.inputs
+        for buffer in mark.unused:
+            self._users.pop(id(buffer), None)
         for node in self.nodes[mark.nodes :]:
             self.uses.pop(node, None)
         del self.nodes[mark.nodes :]

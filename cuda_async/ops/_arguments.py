@@ -230,6 +230,8 @@ def _argument_step(
     if issubclass(cls, int):
         return _int_step(kernel, size, kind, exact, name, refuse)
     if issubclass(cls, float):
+        if exact == "ptr" or (exact is None and kind is ParameterKind.POINTER):
+            raise refuse("pass read(tensor) or mut(tensor)")
         if exact is not None and exact not in ("f16", "f32", "f64"):
             raise refuse("pass an int")
         if exact is None and kind is ParameterKind.STRUCT:

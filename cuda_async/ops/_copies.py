@@ -24,6 +24,8 @@ from ._creation import INLINE_STAGING_BYTES, host_array
 from ._op import DeviceOp, refuse_attribute
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from ..scheduling import Device
@@ -110,10 +112,10 @@ class ToHost(_OnTensor):
                 ctx.device._order(stream, [buffer], [staged._buffer])
                 _copy_elements(ctx, staged, tensor)
             ctx.device._order(stream, [staged._buffer], [])
+            stream._retained.append(block)  # first: an interrupt may come behind the driver's call
             ctx.driver.copy_device_to_host_async(
                 block.address, staged._address, staged.nbytes, stream._handle
             )
-            stream._retained.append(block)
         return block.array(tensor.shape, tensor.dtype)
 
 
@@ -132,10 +134,20 @@ class Memcpy(DeviceOp[Tensor]):
     def needs_prepare(self, ctx: ExecutionContext) -> bool:
         return False
 
+    @property
+    def target(self) -> Tensor:
+        """What it writes."""
+        return self._dst
+
     def check_operands(self, ctx: ExecutionContext) -> None:
         """Raise what `execute` would for one of the tensors; nothing is enqueued."""
         check_operand(self._dst, ctx.device, "the destination")
         check_operand(self._src, ctx.device, "the source")
+
+    def read_before(self, writers: Sequence[Fill | Memcpy | Upload], ctx: ExecutionContext) -> None:
+        """Where one of those writes what it reads: it reads that now."""
+        if any(_overlap(writer.target, self._src) for writer in writers):
+            self._src = Copy(self._src).execute(ctx)
 
     def execute(self, ctx: ExecutionContext) -> Tensor:
         dst, src = self._dst, self._src
@@ -192,9 +204,17 @@ class Upload(DeviceOp[Tensor]):
         np.copyto(block.array(self._dst.shape, self._dst.dtype), self._array)
         self._block = block
 
+    @property
+    def target(self) -> Tensor:
+        """What it writes."""
+        return self._dst
+
     def check_operands(self, ctx: ExecutionContext) -> None:
         """Raise what `execute` would for the tensor; nothing is enqueued."""
         check_operand(self._dst, ctx.device, "the destination")
+
+    def read_before(self, writers: object, ctx: ExecutionContext) -> None:
+        """It reads nothing that they could write."""
 
     def execute(self, ctx: ExecutionContext) -> Tensor:
         dst = self._dst
@@ -206,8 +226,8 @@ class Upload(DeviceOp[Tensor]):
         staged = dst if dst.is_contiguous else ctx._empty(dst.shape, dst.dtype)
         with ctx.device._lock:
             ctx.device._order(stream, [], [staged._buffer])
+            stream._retained.append(block)  # first: an interrupt may come behind the driver's call
             ctx.driver.copy_host_to_device_async(staged._address, block.address, dst.nbytes, stream._handle)
-            stream._retained.append(block)
             if staged is not dst:
                 ctx.device._order(stream, [staged._buffer], [buffer])
                 _copy_elements(ctx, dst, staged)
@@ -237,9 +257,17 @@ class Fill(_OnTensor):
         self._tensor = tensor
         self._pattern = pattern
 
+    @property
+    def target(self) -> Tensor:
+        """What it writes."""
+        return self._tensor
+
     def check_operands(self, ctx: ExecutionContext) -> None:
         """Raise what `execute` would for the tensor; nothing is enqueued."""
         check_operand(self._tensor, ctx.device, "the tensor to fill")
+
+    def read_before(self, writers: object, ctx: ExecutionContext) -> None:
+        """It reads nothing that they could write."""
 
     def execute(self, ctx: ExecutionContext) -> Tensor:
         tensor = self._tensor

@@ -101,10 +101,10 @@ class FromHost(DeviceOp[Tensor]):
             stream = ctx.stream
             with ctx.device._lock:
                 ctx.device._order(stream, [], [tensor._buffer])
+                stream._retained.append(block)  # first: an interrupt may come behind the driver's call
                 ctx.driver.copy_host_to_device_async(
                     tensor._address, block.address, array.nbytes, stream._handle
                 )
-                stream._retained.append(block)
         return tensor
 
 

@@ -283,6 +283,7 @@ def launch_step_by_step(
         plan.struct.pack_into(loaded.block.buffer, 0, *values)
         if getattr(driver, "checker", None) is not None:
             _declare_arguments(loaded.block, (*args, *uses))
+        stream._retained.append(loaded)  # first: an interrupt may come behind the driver's call
         if cluster is not None or cooperative or programmatic:
             driver.launch_with_attributes(
                 loaded.handle,
@@ -297,7 +298,6 @@ def launch_step_by_step(
             )
         else:
             driver.launch(loaded.handle, grid, block, shared_bytes, stream._handle, loaded.block)
-        stream._retained.append(loaded)
     return result
 
 

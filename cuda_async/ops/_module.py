@@ -653,8 +653,8 @@ class Function:
         with device._lock:
             device._order(ctx.stream, read_buffers, write_buffers)
             plan.struct.pack_into(loaded.block.buffer, 0, *packed)
+            ctx.stream._retained.append(loaded)  # first: an interrupt may come behind the driver's call
             ctx.driver.launch(loaded.handle, grid, block, config[2], ctx.stream._handle, loaded.block)
-            ctx.stream._retained.append(loaded)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

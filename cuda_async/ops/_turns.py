@@ -7,6 +7,7 @@ here, and each later turn lets as many go on as are likely to fit, in the order 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections import deque
@@ -115,7 +116,8 @@ class Turn:
         for _ in range(min(count, len(waiting))):
             waiting.popleft()[0]()
         if waiting:
-            waiting[0][1](self._begin, loop)
+            with contextlib.suppress(RuntimeError):  # the loop is ending, and so are they
+                waiting[0][1](self._begin, loop)
 
 
 class _Turns(threading.local):

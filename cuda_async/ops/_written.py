@@ -216,12 +216,13 @@ def _enqueue_lines(enqueue: Sequence[str]) -> list[str]:
     return [
         *before,
         "dirty = stream._dirty",
-        "stream._dirty = True",  # at once, as an interrupt may come behind the driver's call
+        "stream._dirty = True",  # both at once, as an interrupt may come behind the driver's call
+        "stream._retained.append(loaded)",
         start,
         "if result:",
         "    stream._dirty = dirty",
+        "    stream._retained.pop()",
         "    driver.launch_failed(result)",
-        "stream._retained.append(loaded)",
     ]
 
 

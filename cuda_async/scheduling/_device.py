@@ -69,6 +69,8 @@ MAX_POLLERS = 16
 
 _registry: dict[str, Device] = {}
 _registry_lock = threading.Lock()
+_all_devices: WeakSet[Device] = WeakSet()
+"""Those too that are in no registry."""
 
 
 MAPPED_AHEAD_BYTES = 16 << 20
@@ -111,6 +113,7 @@ class Device:
     _driver: Driver | None
 
     def _setup(self) -> None:
+        _all_devices.add(self)
         self._set_lock()
         self._open_lock = threading.Lock()
         self._close_lock = threading.RLock()
@@ -843,7 +846,7 @@ _forked = False
 def _after_fork() -> None:
     global _forked, _registry_lock
     _registry_lock = threading.Lock()  # another thread of the parent's may have held it
-    for device in _registry.values():
+    for device in _all_devices:
         # The parent's threads do not exist here, and may have held these.
         device._open_lock = threading.Lock()
         device._close_lock = threading.RLock()

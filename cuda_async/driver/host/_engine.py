@@ -269,6 +269,16 @@ class Engine:
         return self._wait_until(lambda: len(queue.entries) >= count, timeout_s)
 
     def _wait_until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        try:
+            return self._wait_for(condition, timeout_s)
+        except RuntimeError as error:
+            # Condition.wait() of the standard library was interrupted between letting the lock go and sleeping, so
+            # there is none to let go.
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise error.__context__ from None
+            raise
+
+    def _wait_for(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
         with self._lock:
             if self._stepping == threading.get_ident() and not condition():
                 raise ReentrancyError(

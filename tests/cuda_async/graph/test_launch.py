@@ -745,3 +745,73 @@ async def test_a_tensor_freed_in_the_recording_is_not_yielded(device):
 
     with pytest.raises(ca.ClosedError, match="freed"):
         capture()
+
+
+async def test_inputs_set_from_each_other(device):
+    """All values are read before any input is written."""
+    graph = await ca.zip(ca.graph_input("x", (4,)), ca.graph_input("z", (4,))).graph()
+    for inputs in (graph.inputs, dict(zip("xz", await graph.replay(x=1.0, z=2.0)))):
+        await graph.replay(x=1.0, z=2.0)
+        if inputs is not graph.inputs:
+            inputs = dict(zip("xz", graph.take_output()))
+        x, z = await graph.replay(x=inputs["z"], z=inputs["x"])
+        assert ((await x.to_host())[0], (await z.to_host())[0]) == (2.0, 1.0)
+        x, z = await graph.replay(x=7.0, z=graph.inputs["x"])
+        assert ((await x.to_host())[0], (await z.to_host())[0]) == (7.0, 2.0)
+
+
+@pytest.mark.parametrize("fails", ["the part", "the whole"])
+async def test_inputs_set_for_a_launch_that_failed_are_other_graphs_too(host, kernels, fails):
+    """A part of another graph that yields its input: the other one yields the same memory."""
+    t = await ca.ones(4)
+    part = await ca.graph_input("x", (4,)).then(lambda x: kernels.scale(t, 1.0, 0.0).map(lambda _: x)).graph()
+    whole = await part.launch().graph(inputs={"x": part.inputs["x"]})
+    failing, other = (part, whole) if fails == "the part" else (whole, part)
+    held = await other.replay(x=5.0)
+    t.free()
+    with pytest.raises(ClosedError, match="freed"):
+        await failing.replay(x=7.0)
+    with pytest.raises(StaleOutputError):
+        await held.to_host()
+
+
+async def test_a_recording_that_fails_leaves_outputs_good(host, kernels):
+    t = await ca.ones(4)
+    chain = ca.graph_input("x", (4,)).then(lambda x: kernels.scale(t, 1.0, 0.0).map(lambda _: x))
+    graph = await chain.graph()
+    x = await graph.replay(x=5.0)
+    t.free()
+    with pytest.raises(ClosedError, match="freed"):
+        await graph.replay(x=7.0).graph()
+    assert (await x.to_host()).tolist() == [5.0] * 4
+
+
+async def test_inputs_that_only_something_undone_or_dropped_used(device):
+    """Memory of a tensor that was dropped may be the input's next, under the number of the old one."""
+    for _ in range(5):
+        dropped = ca.full((1000,), 7.0).map(lambda _: None)
+        unused = dropped.then(lambda _: ca.graph_input("x", (1000,)).map(lambda _: None))
+        with pytest.raises(CaptureError, match="nothing in the graph uses its input 'x'"):
+            await unused.then(lambda _: ca.ones(3)).graph()
+
+    def capture():
+        with ca.CudaGraph.scope(device.create_stream()) as scope:
+            x = scope.record(ca.graph_input("x", (4,)))
+            with pytest.raises(ZeroDivisionError):
+                scope.record(ca.copy(x).map(lambda _: 1 / 0))
+            scope.returns(scope.record(ca.ones(3)))
+
+    with pytest.raises(CaptureError, match="nothing in the graph uses its input 'x'"):
+        capture()
+
+
+async def test_a_capture_that_is_refused_leaves_shared_operations_as_they_were(device):
+    """What it yields, or an input, is refused once all is recorded; who comes next runs the operation."""
+    for refused in (
+        lambda shared: shared.map(lambda t: {t}),
+        lambda shared: ca.graph_input("x", (3,)).then(lambda _: shared),
+    ):
+        shared = ca.ones(4).shared()
+        with pytest.raises(CaptureError):
+            await refused(shared).graph()
+        assert (await shared.to_host()).tolist() == [1.0] * 4

@@ -10,6 +10,7 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.errors import CaptureError
+from cuda_async.graph._memory import Turn
 
 pytestmark = pytest.mark.anyio
 
@@ -288,3 +289,52 @@ async def test_closing_a_graph_while_it_is_made_anew(host, monkeypatch):
         await graph.launch()
     assert graph._executable is None
     assert not (await t.to_host()).any()
+
+
+async def test_yielded_tensors_are_not_written_in_turn(device, kernels):
+    """Nor does a kernel write another tensor that is yielded; what it did not write at first, it may."""
+    x, a, b, scratch = await ca.zip(ca.ones(8), ca.zeros(8), ca.zeros(8), ca.zeros(8))
+
+    def written(y, factor):
+        return kernels.affine_to.launch(1, 8, ca.mut(y), ca.read(x), 8, factor, 0.0)
+
+    graph = (
+        await ca.zip(written(a, 2.0), written(b, 3.0), written(scratch, 4.0)).map(lambda _: (a, b)).graph()
+    )
+    first, _, third = graph.nodes
+    with pytest.raises(CaptureError, match="argument 0 is what the graph yields"):
+        first.set_arguments({0: ca.mut(b)})
+    first.set_arguments({0: ca.mut(a)})
+    third.set_arguments({0: ca.mut(b)})
+    third.set_arguments({0: ca.mut(scratch)})
+    yielded = await graph.launch()
+    assert [(await t.to_host())[0] for t in (*yielded, scratch)] == [2.0, 3.0, 4.0]
+
+
+async def test_a_node_of_a_graph_that_another_thread_closes(host, kernels, monkeypatch):
+    """Between the look at the graph and the change of the node."""
+    x, y = await ca.zip(ca.ones(8), ca.ones(8))
+    hold = Turn.hold
+    for change in (
+        lambda nodes: nodes[0].set_source(y),
+        lambda nodes: nodes[1].set_value(4.0, "float32"),
+        lambda nodes: nodes[2].set_arguments({3: 4.0}),
+        lambda nodes: nodes[2].set_launch(grid=2),
+    ):
+        graph = await ca.zip(ca.copy(x), ca.full(8, 3.0), kernels.scaled(x, 2.0, 0.0)).graph()
+        nodes = graph.nodes
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                Turn, "hold", lambda turn, work, graph=graph: (graph._let_go(), hold(turn, work))[1]
+            )
+            with pytest.raises(ca.ClosedError, match="this graph is closed"):
+                change(nodes)
+
+
+async def test_numbers_in_the_place_of_pointers(device):
+    x, y = await ca.zip(ca.ones(8), ca.zeros(8))
+    function = SIGNED.function("affine_to", signature=("ptr", "ptr", "u32", "f32", "f32"))
+    graph = await function.launch(1, 8, ca.mut(y), ca.read(x), 8, 2.0, 0.0).map(lambda _: None).graph()
+    for number in (5, 5.0):
+        with pytest.raises(TypeError, match=r"pass read\(tensor\) or mut\(tensor\)$"):
+            graph.nodes[0].set_arguments({1: number})

@@ -180,3 +180,44 @@ def test_interrupt_anywhere_stops_nobody_else(make):
         del work
         gc.collect()
         device.synchronize()
+
+
+COPIES = {
+    "a download": lambda t: t.to_host(),
+    "an upload": lambda t: ca.from_host(np.full(64, 1.0, "f4")),
+    "a copy from the host": lambda t: ca.memcpy(t, np.full(64, 1.0, "f4")),
+}
+
+
+@pytest.mark.parametrize("what", COPIES)
+def test_staging_memory_of_a_copy_that_is_enqueued_is_in_use(stepped, what):
+    """An interrupt behind the driver's call: the copy is on its way, and its host memory must not be another's."""
+    stream = stepped.create_stream()
+    policy = ca.SingleStream(stream)
+
+    def run(op):
+        future = op.start(policy)
+        while not future.done:  # a worker thread may be preparing it
+            stepped.driver.advance_all()
+        return future.result()
+
+    t = run(ca.full(64, 7.0))
+    run(t.to_host())
+    run(ca.from_host(np.ones(64, "f4")))
+    gc.collect()
+    for name in ("copy_device_to_host_async", "copy_host_to_device_async"):
+        copy = getattr(stepped.driver, name)
+
+        def interrupted(*arguments, copy=copy):
+            copy(*arguments)
+            raise KeyboardInterrupt
+
+        setattr(stepped.driver, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        COPIES[what](t).start(policy)
+    for name in ("copy_device_to_host_async", "copy_host_to_device_async"):
+        delattr(stepped.driver, name)
+    gc.collect()
+    numbers = np.arange(64, dtype="f4")
+    assert run(run(ca.from_host(numbers)).to_host()).tolist() == numbers.tolist()
+    assert run(t.to_host())[0] == (1.0 if what == "a copy from the host" else 7.0)

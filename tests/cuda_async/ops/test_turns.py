@@ -102,3 +102,19 @@ def test_loop_that_ended_with_tasks_in_the_queue(device, no_time):
     for _ in range(3):
         asyncio.run(leaves())
         assert asyncio.run(one()).shape == (4,)
+
+
+def test_a_trio_run_that_ends_while_tasks_queue():
+    """What begins its next turn is called as the run ends. Where it raises, trio ends with an internal error."""
+    trio = pytest.importorskip("trio")
+    turn = _turns.Turn()
+    turn.average_s = 1.0  # one task a turn
+    woken = []
+
+    def ended(*_):
+        raise trio.RunFinishedError
+
+    turn._loop = loop = object()
+    turn._waiting.extend((lambda i=i: woken.append(i), ended) for i in range(2))
+    turn._begin(loop)
+    assert woken == [0]

@@ -154,3 +154,46 @@ def first():
 def test_exit_code_of_the_program_is_kept():
     done = run("future = hold().start()\nsys.exit(7)")
     assert (done.returncode, done.stderr) == (7, "")
+
+
+FORK = """
+import os, sys
+import cuda_async as ca
+from cuda_async.testing import checked_device, seeded_device, stepped_device
+
+kind = sys.argv[1]
+if kind == "checked":
+    device = checked_device()
+elif kind == "seeded":
+    device, _ = seeded_device(1)
+else:
+    device, controls = stepped_device()
+    stream = device.create_stream()
+with ca.use_device(device):
+    op = ca.ones(3)
+    if kind == "stepped":
+        future = op.start(ca.SingleStream(stream))
+        controls.advance_all()
+        tensor = future.result()
+    else:
+        tensor = op.sync()
+    child = os.fork()
+    if not child:
+        for work in (lambda: ca.ones(3).sync(), lambda: tensor.to_host().sync()):
+            try:
+                work()
+            except ca.ContextError as error:
+                print(type(error).__name__, "spawn" in str(error), device.is_healthy, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("kind", ["checked", "seeded", "stepped"])
+def test_a_forked_child_does_not_use_a_tests_own_device(kind):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORK, kind], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["ContextError True False"] * 2, done.stdout + done.stderr

@@ -109,10 +109,6 @@ def test_device_goes_on(program, engine):
                 interrupts.run(run, at)
             except KeyboardInterrupt:
                 pass
-            except RuntimeError as error:
-                # Condition.wait() of the standard library, between letting go and sleeping.
-                if not isinstance(error.__context__, KeyboardInterrupt):
-                    raise
             if (
                 not driver.engine.threaded
             ):  # the thread that waits does the work, which then fails by the interrupt
