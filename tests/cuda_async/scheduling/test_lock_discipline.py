@@ -19,6 +19,7 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.driver._inline import set_runner
+from cuda_async.graph._memory import GraphState
 from cuda_async.memory import PinnedPool, Usage
 from cuda_async.ops._future import DeviceFuture
 from cuda_async.ops._shared import Gate
@@ -711,3 +712,37 @@ def test_who_closes_a_device_second_returns_when_it_is_closed(monkeypatch):
     goes_on.set()
     for thread in threads:
         thread.join(10)
+
+
+def test_outputs_become_stale_under_the_lock(host, monkeypatch):
+    """Also where inputs were set for a launch that failed."""
+    t = ca.ones(4).sync()
+    graph = ca.graph_input("x", (4,)).then(lambda x: ca.fill(t, 1.0).map(lambda _: x)).graph().sync()
+    x = graph.replay(x=5.0).sync()
+    slot, sets = GraphState.is_current, []
+
+    def write(state, value):
+        sets.append(value)
+        assert host._lock.locked()
+        slot.__set__(state, value)
+
+    monkeypatch.setattr(GraphState, "is_current", property(slot.__get__, write))
+    t.free()
+    with pytest.raises(ca.ClosedError):
+        graph.replay(x=6.0).sync()
+    assert sets == [False]
+    with pytest.raises(ca.StaleOutputError):
+        x.to_host().sync()
+
+
+def test_a_gate_hears_of_its_graphs_launch_under_its_lock(host, monkeypatch):
+    graph = ca.ones(4).shared().then(ca.copy).graph().sync()
+    held = []
+
+    def write(gate, value):
+        held.append(gate.lock.locked())
+        vars(gate)["_again"] = value
+
+    monkeypatch.setattr(Gate, "_again", property(lambda gate: vars(gate)["_again"], write), raising=False)
+    graph.launch().sync()
+    assert held == [True]
