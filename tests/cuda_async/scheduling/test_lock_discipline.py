@@ -736,7 +736,8 @@ def test_outputs_become_stale_under_the_lock(host, monkeypatch):
 
 
 def test_a_gate_hears_of_its_graphs_launch_under_its_lock(host, monkeypatch):
-    graph = ca.ones(4).shared().then(ca.copy).graph().sync()
+    shared = ca.ones(4).shared()
+    graph = shared.then(ca.copy).graph().sync()
     held = []
 
     def write(gate, value):
