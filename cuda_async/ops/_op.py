@@ -379,12 +379,6 @@ class DeviceOp(Generic[T_co]):
         __iter__ = None
     else:
 
-        def __bool__(self) -> NoReturn:
-            raise TypeError(
-                f"a {type(self).__name__} is an operation, which has no truth value: await it first (or call .sync()), "
-                "or ask for `op is None`"
-            )
-
         def __array__(self, *_: object, **__: object) -> NoReturn:
             raise TypeError(
                 f"a {type(self).__name__} is an operation, and no array: await it first, and then `t.to_host()` of the "

@@ -276,8 +276,7 @@ def test_what_arrays_have_is_asked_of_an_operation(host, make, kind):
         with pytest.raises(TypeError, match=f"{kind}.*arithmetic: await it"):
             compute()
     if "DeviceFuture" not in kind:
-        with pytest.raises(TypeError, match=f"{kind}.*no truth value"):
-            bool(op)
+        assert bool(op), "as every awaitable: `op or other` is for None"
         for compute in (lambda: np.asarray(op), lambda: np.ones(3) + op, lambda: np.exp(op)):
             with pytest.raises(TypeError, match=f"{kind}, and no array: await it first"):
                 compute()
