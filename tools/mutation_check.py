@@ -64,7 +64,7 @@ NATIVE = (
     ("wait", "get(usage, USAGE_READ_STREAM) == Py_None", "1"),
     ("fence", "set(stream, STREAM_DIRTY, Py_True);", ""),
     ("fence", "set(stream, STREAM_DIRTY, was_dirty ? Py_True : Py_False);", ""),
-    ("keep-alive", "return PyList_Append(retained, self->loaded) < 0 ? FAILED : DONE;", "return DONE;"),
+    ("keep-alive", "PyList_Append(retained, self->loaded) < 0", "PyList_Append(retained, Py_None) < 0"),
 )
 """(kind, text, what stands there instead); `(a|b)` in a text are both of them."""
 NATIVE_TESTS = ("tests/cuda_async/ops/test_quick_launches.py", "tests/cuda_async/native")

@@ -14,7 +14,7 @@ __all__ = ["compiled", "native"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-VERSION = 2
+VERSION = 3
 """Of `_native.c`, counted up with what it takes and gives: what was built from an older one is left out."""
 
 

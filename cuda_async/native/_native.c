@@ -388,22 +388,25 @@ static Outcome launch(QuickLaunch *self, PyObject *checked, struct work *work) {
     PyObject *stream = work->stream;
     if (self->block_bytes != 0) memcpy(self->block, work->values, self->block_bytes);
     if (order(self, work) < 0) return FAILED;
-    int was_dirty = get(stream, STREAM_DIRTY) == Py_True;
-    set(stream, STREAM_DIRTY, Py_True);
-    PyObject *answer = start(self, stream, checked);
-    int failed = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    if (failed > 0) {
-        set(stream, STREAM_DIRTY, was_dirty ? Py_True : Py_False);
-        refuse(self, answer);
-    }
-    Py_XDECREF(answer);
-    if (failed != 0) return FAILED;
     PyObject *retained = get(stream, STREAM_RETAINED);
     if (retained == NULL || !PyList_CheckExact(retained)) {
         PyErr_SetString(PyExc_SystemError, "the stream was closed while its lock was held");
         return FAILED;
     }
-    return PyList_Append(retained, self->loaded) < 0 ? FAILED : DONE;
+    int was_dirty = get(stream, STREAM_DIRTY) == Py_True;
+    set(stream, STREAM_DIRTY, Py_True); /* both at once, as an interrupt may come behind the driver's call */
+    if (PyList_Append(retained, self->loaded) < 0) return FAILED;
+    Py_INCREF(retained);
+    PyObject *answer = start(self, stream, checked);
+    int failed = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    if (failed > 0) {
+        Py_ssize_t size = PyList_GET_SIZE(retained);
+        set(stream, STREAM_DIRTY, was_dirty ? Py_True : Py_False);
+        if (PyList_SetSlice(retained, size - 1, size, NULL) == 0) refuse(self, answer);
+    }
+    Py_XDECREF(answer);
+    Py_DECREF(retained);
+    return failed != 0 ? FAILED : DONE;
 }
 
 static Outcome launch_under_lock(QuickLaunch *self, PyObject *checked, struct work *work) {
@@ -875,7 +878,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     if (PyModule_AddType(module, &EnqueueType) < 0 || PyModule_AddType(module, &QuickLaunchType) < 0 ||
         PyModule_AddType(module, &QuickBoundLaunchType) < 0 ||
         PyModule_AddType(module, &MakerType) < 0 ||
-        PyModule_AddIntConstant(module, "VERSION", 2) < 0 || PyModule_AddIntMacro(module, MAKES_OPERAND) < 0 ||
+        PyModule_AddIntConstant(module, "VERSION", 3) < 0 || PyModule_AddIntMacro(module, MAKES_OPERAND) < 0 ||
         PyModule_AddIntMacro(module, MAKES_THEN) < 0 || PyModule_AddIntMacro(module, MAKES_LAUNCH) < 0 || PyModule_AddIntMacro(module, READS) < 0 ||
         PyModule_AddIntMacro(module, WRITES) < 0 || PyModule_AddIntMacro(module, INTEGER) < 0 ||
         PyModule_AddIntMacro(module, FLOAT) < 0 || PyModule_AddIntMacro(module, MAX_ARGUMENTS) < 0 ||

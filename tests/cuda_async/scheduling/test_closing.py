@@ -174,6 +174,8 @@ async def main():
         ones = await ca.ones(1 << 20)
         await ca.zip(ca.copy(ones).to_host(), ca.copy(ones).to_host())  # later ones need no preparation
         gc.collect()
+        while not device.pinned.is_unused():  # another thread may be letting go of the first ones
+            await asyncio.sleep(0)
         begun = asyncio.Event()
         task = asyncio.create_task(awaited(ca.copy(ones).inspect(lambda _: begun.set()).to_host()))
         future = ca.copy(ones).to_host().start()
