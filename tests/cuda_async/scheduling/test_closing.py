@@ -174,7 +174,9 @@ async def main():
         ones = await ca.ones(1 << 20)
         await ca.zip(ca.copy(ones).to_host(), ca.copy(ones).to_host())  # later ones need no preparation
         gc.collect()
-        while not device.pinned.is_unused():  # another thread may be letting go of the first ones
+        for _ in range(10_000):  # another thread may be letting go of the first ones
+            if device.pinned.is_unused():
+                break
             await asyncio.sleep(0)
         begun = asyncio.Event()
         task = asyncio.create_task(awaited(ca.copy(ones).inspect(lambda _: begun.set()).to_host()))
