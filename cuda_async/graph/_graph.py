@@ -329,7 +329,6 @@ class CudaGraph(Generic[T]):
             raise ContextError(
                 f"the graph was captured on {self._device}, but this runs on {ctx.device}; capture it there too"
             )
-        reads, writes = self._reads, self._writes
         if stream._recorder is not None:
             recorder: Any = stream._recorder
             self._record_into(recorder, stream)  # type: ignore[arg-type]  # with it comes such a stream
@@ -339,6 +338,24 @@ class CudaGraph(Generic[T]):
             recorder.note_outputs(stream, self._state, buffers)
             return output
         state = self._state
+        try:
+            generation = self._enqueue(ctx, executable)
+        except BaseException as error:
+            # Whether an interrupt came before the driver took the launch or behind it, nobody knows.
+            if not isinstance(error, Exception):
+                with self._device._lock:
+                    state.interrupt(error)
+                state.note_launched()
+            raise
+        if state.waiting:
+            state.note_launched()
+        if copies:
+            return self._template.build_copy(state, generation, ctx)
+        return self._template.build(state, generation)
+
+    def _enqueue(self, ctx: ExecutionContext, executable: _Executable) -> int:
+        """Which launch it is."""
+        reads, writes, stream = self._reads, self._writes, ctx.stream
         device = self._device
         with device._lock:
             number = stream._next
@@ -365,12 +382,7 @@ class CudaGraph(Generic[T]):
             stream._retained.append(executable)  # first: an interrupt may come behind the driver's call
             stream._dirty = True
             ctx.driver.graph_launch(executable.handle, stream._handle)
-            generation = state.advance(stream, number)
-        if state.waiting:
-            state.note_launched()
-        if copies:
-            return self._template.build_copy(state, generation, ctx)
-        return self._template.build(state, generation)
+            return self._state.advance(stream, number)
 
     def _note_inputs_set(self, steps: Sequence[ToInput]) -> None:
         """Turn held. Inputs may have been set for a launch that did not come: what is yielded of them is stale."""

@@ -141,6 +141,14 @@ class GraphState:
                 other.is_current = False
         return self.generation
 
+    def interrupt(self, error: BaseException) -> None:
+        """Maybe there was a launch, and maybe not: what any launch yielded is good no more, until the next one."""
+        self.generation += 1
+        self.error = f"{type(error).__name__} as it was launched"
+        self.is_current = False
+        for other in self.linked:
+            other.is_current = False
+
     def check_launched(self, in_body: bool) -> None:
         """For a shared operation that is part of the graph: raises where it may not have run."""
         if in_body:

@@ -127,6 +127,7 @@ class Memcpy(DeviceOp[Tensor]):
     def __init__(self, dst: Tensor, src: Tensor) -> None:
         self._dst = dst
         self._src = src
+        self._copied: Tensor | None = None
 
     def _device_hint(self) -> Device | None:
         return self._dst.device
@@ -147,10 +148,12 @@ class Memcpy(DeviceOp[Tensor]):
     def read_before(self, writers: Sequence[Fill | Memcpy | Upload], ctx: ExecutionContext) -> None:
         """Where one of those writes what it reads: it reads that now."""
         if any(_overlap(writer.target, self._src) for writer in writers):
-            self._src = Copy(self._src).execute(ctx)
+            self._copied = Copy(self._src).execute(ctx)
 
     def execute(self, ctx: ExecutionContext) -> Tensor:
-        dst, src = self._dst, self._src
+        dst, copied = self._dst, self._copied
+        src = self._src if copied is None else copied
+        self._copied = None
         written = check_operand(dst, ctx.device, "the destination")
         read = check_operand(src, ctx.device, "the source")
         overlapping = written is read and _overlap(dst, src)

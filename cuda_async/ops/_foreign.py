@@ -266,10 +266,10 @@ class Foreign(DeviceOp[tuple[Tensor, ...]]):
             check_operand(tensor, ctx.device, "a tensor of a foreign call")
         if ctx.device.kind == "host":
             call = _HostCall(self._fn, ctx.stream)
+            ctx.retain(call)  # first: an interrupt may come behind the driver's call
             _host_call.enqueue(
                 ctx, (1, 1, 1), (1, 1, 1), (call.number,), reads=self._reads, writes=self._writes
             )
-            ctx.retain(call)
         else:
             ctx.stream._check_open()
             for tensor in self._reads:

@@ -36,6 +36,7 @@ class Turn:
         self.spent_s = 0.0
         self.average_s = 1e-4
         self._waiting: deque[tuple[Callable[[], None], Callable[..., object]]] = deque()
+        self._is_asked = False  # a turn was asked for: `_begin` will be called
         self._loop: object = None
 
     def spend(self, seconds: float) -> None:
@@ -92,13 +93,15 @@ class Turn:
         if self._loop is not loop:
             self._change_loop(loop)
         self._waiting.append((wake, soon))
-        if len(self._waiting) == 1:
+        if not self._is_asked:
             soon(self._begin, loop)
+            self._is_asked = True  # not before: an interrupt in between would leave all that wait
 
     def _change_loop(self, loop: object) -> None:
         """Another loop runs on this thread now. Tasks of the last one may still want to go on, in a loop that was only
         left for a while."""
         self._loop = loop
+        self._is_asked = False
         while self._waiting:
             wake, soon = self._waiting.popleft()
             try:
@@ -110,6 +113,7 @@ class Turn:
         """A new turn: wake those that are likely to fit; the rest waits for the next."""
         if self._loop is not loop:
             return
+        self._is_asked = False
         self.spent_s = 0.0
         count = max(1, int(MAX_ENQUEUEING_S / max(self.average_s, 1e-6)))
         waiting = self._waiting
@@ -118,6 +122,7 @@ class Turn:
         if waiting:
             with contextlib.suppress(RuntimeError):  # the loop is ending, and so are they
                 waiting[0][1](self._begin, loop)
+                self._is_asked = True
 
 
 class _Turns(threading.local):

@@ -815,3 +815,15 @@ async def test_a_capture_that_is_refused_leaves_shared_operations_as_they_were(d
         with pytest.raises(CaptureError):
             await refused(shared).graph()
         assert (await shared.to_host()).tolist() == [1.0] * 4
+
+
+async def test_inputs_set_from_each_other_by_a_shared_operation(device):
+    """A capture that failed took copies for itself, in memory of its own."""
+    graph = await ca.zip(ca.graph_input("x", (4,)), ca.graph_input("z", (4,))).graph()
+    await graph.replay(x=1.0, z=2.0)
+    shared = graph.replay(x=graph.inputs["z"], z=graph.inputs["x"]).shared()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            await shared.then(lambda _: 1 / 0).graph()
+    x, z = await shared
+    assert ((await x.to_host())[0], (await z.to_host())[0]) == (2.0, 1.0)

@@ -221,3 +221,75 @@ def test_staging_memory_of_a_copy_that_is_enqueued_is_in_use(stepped, what):
     numbers = np.arange(64, dtype="f4")
     assert run(run(ca.from_host(numbers)).to_host()).tolist() == numbers.tolist()
     assert run(t.to_host())[0] == (1.0 if what == "a copy from the host" else 7.0)
+
+
+def interrupt_behind(driver, name):
+    """The next call of the driver is made, and an interrupt comes as it is back."""
+    call = getattr(driver, name)
+
+    def made(*arguments, **more):
+        delattr(driver, name)
+        call(*arguments, **more)
+        raise KeyboardInterrupt
+
+    setattr(driver, name, made)
+
+
+def test_outputs_are_stale_behind_an_interrupted_launch(host):
+    """The device may have written them again: of the graph, and of one that has it as a part."""
+    x = ca.ones(4).sync()
+    part = ca.graph_input("k", (4,)).then(ca.copy).then(lambda k: ca.copy(x)).graph().sync()
+    whole = part.launch().graph().sync()
+    of_whole = whole.launch().sync()
+    of_part = part.replay(k=1.0).sync()
+    of_whole = whole.launch().sync()
+    of_part = part.launch().sync()
+    for launch in (lambda: part.replay(k=2.0), part.launch):
+        of_part = launch().sync()
+        assert of_part.to_host().sync().tolist() == [1.0] * 4
+        ca.fill(x, 7.0).sync()
+        interrupt_behind(host.driver, "graph_launch")
+        with pytest.raises(KeyboardInterrupt):
+            launch().sync()
+        for output in (of_part, of_whole):
+            with pytest.raises(ca.StaleOutputError):
+                output.to_host().sync()
+        ca.fill(x, 1.0).sync()
+    assert launch().sync().to_host().sync().tolist() == [1.0] * 4
+
+
+def test_a_shared_operation_of_an_interrupted_launch_does_not_run_again(host):
+    """It may have run: who uses it is told so, until the graph is launched."""
+    count = ca.zeros(1, "int32").sync()
+    ran = []
+    shared = ca.foreign(lambda _: ran.append(1), writes=[count]).shared()
+    graph = shared.map(lambda _: None).graph().sync()
+    interrupt_behind(host.driver, "graph_launch")
+    with pytest.raises(KeyboardInterrupt):
+        graph.launch().sync()
+    host.synchronize()
+    assert ran == [1]
+    with pytest.raises(ca.StaleOutputError, match="launch the graph again"):
+        shared.sync()
+    graph.launch().sync()
+    shared.sync()
+    assert ran == [1, 1]
+
+
+def test_a_foreign_call_that_was_interrupted_runs(host):
+    x = ca.ones(4).sync()
+    ca.foreign(lambda _: None, writes=[x]).sync()
+    entered, gate, ran = threading.Event(), threading.Event(), []
+    stream, other = host.create_stream(), host.create_stream()
+    y = ca.ones(4).sync()
+    busy = ca.foreign(lambda _: (entered.set(), gate.wait(10)), writes=[y]).start(ca.SingleStream(stream))
+    assert entered.wait(10)
+    interrupt_behind(host.driver, "launch")
+    with pytest.raises(KeyboardInterrupt):
+        ca.foreign(lambda _: ran.append(1), writes=[x]).start(ca.SingleStream(stream))
+    gc.collect()
+    gate.set()
+    assert ca.copy(x).to_host().sync_on(other).tolist() == [1.0] * 4
+    assert ran == [1]
+    busy.sync()
+    host.synchronize()

@@ -118,3 +118,19 @@ def test_a_trio_run_that_ends_while_tasks_queue():
     turn._waiting.extend((lambda i=i: woken.append(i), ended) for i in range(2))
     turn._begin(loop)
     assert woken == [0]
+
+
+def test_an_interrupt_as_a_task_queues_leaves_nobody_behind():
+    """Between taking its place and asking for a turn."""
+    turn, asked, woken = _turns.Turn(), [], []
+    turn._loop = loop = object()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        turn._queue(lambda: woken.append("interrupted"), loop, interrupted)
+    turn._queue(lambda: woken.append("next"), loop, lambda *call: asked.append(call))
+    for begin, *arguments in asked:
+        begin(*arguments)
+    assert woken == ["interrupted", "next"]

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 PREAMBLE = """
-import asyncio, gc, sys, threading
+import asyncio, gc, sys, threading, time
 import numpy as np
 import cuda_async as ca
 
@@ -174,9 +174,8 @@ async def main():
         ones = await ca.ones(1 << 20)
         await ca.zip(ca.copy(ones).to_host(), ca.copy(ones).to_host())  # later ones need no preparation
         gc.collect()
-        for _ in range(10_000):  # another thread may be letting go of the first ones
-            if device.pinned.is_unused():
-                break
+        began = time.monotonic()  # another thread may be letting go of the first ones
+        while not device.pinned.is_unused() and time.monotonic() < began + 1:
             await asyncio.sleep(0)
         begun = asyncio.Event()
         task = asyncio.create_task(awaited(ca.copy(ones).inspect(lambda _: begun.set()).to_host()))
