@@ -103,8 +103,8 @@ class GraphCache(Generic[K, T]):
                     raise ReentrancyError(
                         f"build({place!r}) asks the cache for the graph that it is to build"
                     )
-                self._building.add(place)
-                try:
+                try:  # first: an interrupt may come as the place is noted
+                    self._building.add(place)
                     found = self._graphs[place] = self._capture(place).shared()
                 finally:
                     self._building.discard(place)
