@@ -154,7 +154,7 @@ BUGS = (
     ),
     Bug(
         "a launch of a graph takes what it writes for what it reads",
-        "graph._graph:CudaGraph._launch_on",
+        "graph._graph:CudaGraph._enqueue",
         "order_write(stream, buffer)",
         "order_read(stream, buffer)",
     ),

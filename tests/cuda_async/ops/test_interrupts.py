@@ -146,7 +146,9 @@ unchecked = pytest.mark.skipif(
 
 @unchecked
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of generators that are let go of
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # of generators that are let go of
 @pytest.mark.parametrize("make", [shared_upload, called_graph, cached_graph])
 def test_interrupt_anywhere_stops_nobody_else(make):
     """Who else uses what was interrupted gets its value or is told; the thread and the device work on."""

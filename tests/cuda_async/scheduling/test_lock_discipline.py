@@ -715,7 +715,7 @@ def test_who_closes_a_device_second_returns_when_it_is_closed(monkeypatch):
 
 
 def test_outputs_become_stale_under_the_lock(host, monkeypatch):
-    """Also where inputs were set for a launch that failed."""
+    """Also where inputs were set for a launch that failed, or an interrupt came behind the launch."""
     t = ca.ones(4).sync()
     graph = ca.graph_input("x", (4,)).then(lambda x: ca.fill(t, 1.0).map(lambda _: x)).graph().sync()
     x = graph.replay(x=5.0).sync()
@@ -727,6 +727,18 @@ def test_outputs_become_stale_under_the_lock(host, monkeypatch):
         slot.__set__(state, value)
 
     monkeypatch.setattr(GraphState, "is_current", property(slot.__get__, write))
+    launch = host.driver.graph_launch
+
+    def interrupted(*arguments):
+        launch(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(host.driver, "graph_launch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            graph.launch().sync()
+    assert sets == [False]
+    sets.clear()
     t.free()
     with pytest.raises(ca.ClosedError):
         graph.replay(x=6.0).sync()
