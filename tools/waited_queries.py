@@ -24,14 +24,14 @@ def wait_after_queries() -> None:
 
     def event_query_and_wait(self: CudaDriver, event: EventHandle) -> bool:
         done = event_query(self, event)
-        if done:
-            self.event_synchronize(event)
+        if done:  # not event_synchronize, which may itself query
+            self._call("cuEventSynchronize", self._events[event])
         return done
 
     def stream_query_and_wait(self: CudaDriver, stream: StreamHandle) -> bool:
         done = stream_query(self, stream)
         if done:
-            self.stream_synchronize(stream)
+            self._call("cuStreamSynchronize", self._streams[stream])
         return done
 
     CudaDriver.event_query = event_query_and_wait  # type: ignore[method-assign]

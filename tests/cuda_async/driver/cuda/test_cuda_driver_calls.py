@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import runpy
 import struct
 import threading
 import types
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -351,6 +353,28 @@ def test_only_an_event_that_interrupts_is_waited_for_in_the_driver(api, driver, 
     assert len(pauses) == 40
     driver.event_destroy(interrupting)
     assert interrupting not in driver._interrupting
+
+
+@pytest.mark.timeout(20)
+def test_queries_of_sanitized_programs_are_followed_by_the_driver_s_wait(api, driver, monkeypatch):
+    """`tools/waited_queries.py`: a wait for a plain event, which is made of queries, too."""
+    path = Path(__file__).resolve().parents[4] / "tools" / "waited_queries.py"
+    for name in ("event_query", "stream_query"):  # undone behind the test
+        monkeypatch.setattr(type(driver), name, getattr(type(driver), name))
+    runpy.run_path(str(path))["wait_after_queries"]()
+    stream, event = driver.stream_create(), driver.event_create()
+    driver.event_synchronize(event)
+    assert len(api.named("cuEventSynchronize")) == 1
+    assert driver.event_query(event)
+    assert len(api.named("cuEventSynchronize")) == 2
+    assert driver.stream_query(stream)
+    assert len(api.named("cuStreamSynchronize")) == 1
+    api.fail("cuEventQuery", 600)
+    api.fail("cuStreamQuery", 600)
+    assert not driver.event_query(event)
+    assert not driver.stream_query(stream)
+    assert len(api.named("cuEventSynchronize")) == 2
+    assert len(api.named("cuStreamSynchronize")) == 1
 
 
 # --------------------------------------------------------------------------------------- memory
