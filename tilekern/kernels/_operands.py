@@ -24,7 +24,6 @@ __all__ = [
     "LARGEST_FLOAT32",
     "LONGEST_ROW",
     "Operand",
-    "by_rows",
     "check_choice",
     "check_dtype",
     "check_flags",
@@ -265,12 +264,6 @@ def row_tile(rows: int, columns: int) -> tuple[int, int]:
     """A tile of whole rows: a few short ones together, as long as many blocks are left."""
     side = power_of_two(columns)
     return min(max(1, 2048 // side), floor_power_of_two(rows // 1024)), side
-
-
-def by_rows(kernel: Kernel, tile: tuple[int, int]) -> Kernel:
-    """A kernel that is bound by memory, for such tiles; small ones are loaded faster by the threads themselves."""
-    size = tile[0] * tile[1]
-    return tuned(kernel, occupancy=occupancy_of(size), allow_tma=size > 2048)
 
 
 def check_rows(name: str, x: Tensor) -> None:

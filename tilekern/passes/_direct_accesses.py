@@ -17,6 +17,11 @@ So a kernel in which one access has to come after another uses no accelerator, w
 accesses are of one group, and its barriers order them. A store of what was computed from the load before it may have
 one: it cannot be early. Most kernels are like that; they load tensors and store others.
 
+A tile that a loop carries as it was loaded, to its next turn or out of it, is loaded directly. Where the accelerator
+loads it, the assembler carries the place in shared memory, not what is in it, and the next turn's load goes to the same
+place: of rows loaded a turn ahead of their use, each was the row after it (seen on an H200), others hung, and some were
+not assembled at all. A tile of numbers computed from the load is carried in registers.
+
 Reductions into memory take the accelerator too, and Tile IR has no hint for them: they get a view whose base nobody
 knows to be aligned, since a number was added that is always 0, but not by what the assembler knows. That the
 accelerator cannot serve.
@@ -39,24 +44,34 @@ from ..ir import (
     AtomicReduceOp,
     BitcastOp,
     Block,
+    BreakOp,
+    BroadcastOp,
+    CatOp,
     ConstantOp,
     ContinueOp,
     ExtractOp,
     ForOp,
     Function,
+    IfOp,
+    InsertOp,
     LoadOp,
     LoadSparseOp,
+    LoopOp,
     MakeTensorOp,
     MakeViewOp,
     MemoryOp,
     NumBlocksOp,
     OffsetOp,
     Op,
+    PackOp,
+    PermuteOp,
     ReshapeOp,
     ShiftRightOp,
     StoreOp,
     StoreSparseOp,
+    UnpackOp,
     Value,
+    YieldOp,
     scalar,
     walk,
 )
@@ -66,11 +81,14 @@ from ._token_flow import TokenFlow
 __all__ = ["DirectAccesses"]
 
 _HINTED = (LoadOp, LoadSparseOp, StoreOp, StoreSparseOp)
+_REARRANGES = (BitcastOp, BroadcastOp, CatOp, ExtractOp, InsertOp, PackOp, PermuteOp, ReshapeOp, UnpackOp)
+"""What moves elements and computes nothing."""
 
 
 @dataclass(frozen=True)
 class DirectAccesses(Pass):
-    """Forbid the tensor memory accelerator to kernels whose accesses have an order, and to stores of parts."""
+    """Forbid the tensor memory accelerator to kernels whose accesses have an order, to stores of parts, and to loads of
+    tiles that loops carry."""
 
     name = "direct-accesses"
     everywhere: bool = False
@@ -97,6 +115,33 @@ class _Direct:
             if isinstance(op, MemoryOp)
             for behind in self._flow.behind(op.result_token)
         )
+        self._carried = self._loads_that_loops_carry(function)
+
+    def _loads_that_loops_carry(self, function: Function) -> set[Op]:
+        """Those whose tile goes into a loop, on to its next turn, or out of it, as it was loaded."""
+        waiting: list[Value] = []
+        for op in walk(function.body):
+            if isinstance(op, ContinueOp | BreakOp):
+                waiting += op.values
+            elif isinstance(op, ForOp | LoopOp):
+                waiting += op.initial
+        loads: set[Op] = set()
+        seen: set[Value] = set()
+        while waiting:
+            value = waiting.pop()
+            made = self._made.get(value)
+            if made is None or value in seen:
+                continue
+            seen.add(value)
+            if isinstance(made, LoadOp | LoadSparseOp):
+                loads.add(made)
+            elif isinstance(made, _REARRANGES):
+                waiting += made.operands
+            elif isinstance(made, IfOp):
+                place = made.merged.index(value)
+                ends = (made.then.terminator, made.otherwise.terminator)
+                waiting += [end.values[place] for end in ends if isinstance(end, YieldOp)]
+        return loads
 
     def _has_to_wait(self, access: MemoryOp, first: MemoryOp) -> bool:
         """Whether `access` writes, and what it writes was computed from what `first` has just loaded."""
@@ -145,7 +190,9 @@ class _Direct:
 
     def _keeps_away(self, op: LoadOp | LoadSparseOp | StoreOp | StoreSparseOp) -> bool:
         is_part = isinstance(op, StoreOp | StoreSparseOp) and self._is_part(op.tile)
-        return self._are_ordered or is_part or (self._everywhere and op.allow_tma is None)
+        return (
+            self._are_ordered or is_part or op in self._carried or (self._everywhere and op.allow_tma is None)
+        )
 
     def _is_part(self, tile: Value) -> bool:
         """Whether it was extracted from another one, but for its shape and type."""

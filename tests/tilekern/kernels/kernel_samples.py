@@ -28,6 +28,8 @@ def samples(d: Any) -> dict[str, tuple[tk.Kernel, tuple[Any, ...]]]:
     product = (M((512, 256), d), M((256, 768), d))
     rows = M((64, 576), d)
     row = rows.partition((1, 1024))
+    walked = M((67, 576), d).partition((4, 1024)).map((1, 1), 5)
+    many = M((67, 576), d)
     heads = (1, 6, 200, 64)
     shared = (1, 2, 200, 64)
     scores = M((2, 49152), d)
@@ -54,6 +56,17 @@ def samples(d: Any) -> dict[str, tuple[tk.Kernel, tuple[Any, ...]]]:
         "add_rms_norm": (raw.add_rms_norm, (row, row, rows, rows, M(576, d), 1e-5)),
         "layer_norm": (raw.layer_norm, (row, rows, M(576, d), M(576, d), 1e-5)),
         "add_layer_norm": (raw.add_layer_norm, (row, rows, rows, M(576, d), None, 1e-5)),
+        "persistent_row_softmax": (raw.persistent_row_softmax, (walked, many)),
+        "persistent_rms_norm": (raw.persistent_rms_norm, (walked, many, M(576, d), 1e-5)),
+        "persistent_add_rms_norm": (
+            raw.persistent_add_rms_norm,
+            (walked, walked, many, many, M(576, d), 1e-5),
+        ),
+        "persistent_layer_norm": (raw.persistent_layer_norm, (walked, many, M(576, d), M(576, d), 1e-5)),
+        "persistent_add_layer_norm": (
+            raw.persistent_add_layer_norm,
+            (walked, many, many, M(576, d), None, 1e-5),
+        ),
         "long_softmax": (raw.long_softmax, (scores.mut(), scores, 4096)),
         "softmax_shares": (raw.softmax_shares, (*shares, scores, 1024)),
         "softmax_of_shares": (

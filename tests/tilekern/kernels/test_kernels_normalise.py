@@ -1,10 +1,12 @@
 """Softmax and normalisations, of rows that fit into a tile and of rows that do not."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import cuda_async as ca
 import tilekern as tk
+from tilekern.kernels import _normalise as rows
 
 k = tk.kernels
 SHAPES = [(5, 10), (2, 3, 577), (2, 8193)]
@@ -73,6 +75,88 @@ def test_add_layer_norm(values):
     b, b64 = values(384)
     expected = layer_norm(x64 + r64, w64, b64, 1e-12)
     values.close(k.add_layer_norm(x, r, w, b, eps=1e-12), expected, terms=9, scale=np.abs(expected) + 3)
+
+
+@pytest.fixture
+def few_blocks(monkeypatch):
+    """As if the device had one multiprocessor: few rows are many then."""
+    monkeypatch.setattr("tilekern.kernels._normalise.multiprocessors", lambda x: 1)
+
+
+@pytest.mark.parametrize("shape", [(3, 50, 577), (261, 300), (33, 4097)], ids=str)
+def test_many_rows_are_walked(values, shape, few_blocks):
+    x, x64 = values(*shape, scale=3.0)
+    r, r64 = values(*shape)
+    w, w64 = values(shape[-1])
+    b, b64 = values(shape[-1])
+    values.close(k.softmax(x), softmax(x64), terms=16)
+    values.close(k.rms_norm(x, w, eps=1e-5), rms_norm(x64, w64, 1e-5), terms=4)
+    place, total = ca.empty(x.shape, x.dtype).sync(), ca.empty(x.shape, x.dtype).sync()
+    k.add_rms_norm(x, r, w, eps=1e-6, out=place, total=total).sync()
+    total64 = values.close(ca.copy(total), x64 + r64).astype("f8")
+    values.close(ca.copy(place), rms_norm(total64, w64, 1e-6), terms=4)
+    expected = layer_norm(x64, w64, b64, 1e-5)
+    values.close(k.layer_norm(x, w, b), expected, terms=9, scale=np.abs(expected) + 3)
+    expected = layer_norm(x64 + r64, w64, b64, 1e-5)
+    values.close(k.add_layer_norm(x, r, w, b, eps=1e-5), expected, terms=9, scale=np.abs(expected) + 3)
+    names = [planned(family, x) for family in FAMILIES]
+    assert names == (WALKED if x.dtype.itemsize == 2 else NOT_WALKED)
+
+
+FAMILIES = ("SOFTMAX", "RMS_NORM", "ADD_RMS_NORM", "LAYER_NORM", "ADD_LAYER_NORM")
+NOT_WALKED = ["row_softmax", "rms_norm", "add_rms_norm", "layer_norm", "add_layer_norm"]
+WALKED = [f"persistent_{name}" for name in NOT_WALKED]
+
+
+def planned(family, x):
+    kernel, _ = rows._planned(getattr(rows, family), x.reshape((-1, x.shape[-1])))
+    return kernel.name
+
+
+def test_rows_are_walked_once_each_block_has_four_tiles(host, few_blocks):
+    """Tiles of 4096 elements; of softmax 8 blocks (of rows of 8192, 4), of others 2."""
+    f16 = np.float16
+    for family, shape in {"RMS_NORM": (8, 4096), "LAYER_NORM": (16, 2048), "SOFTMAX": (32, 3000)}.items():
+        enough, too_few = ca.zeros(shape, f16).sync(), ca.zeros((shape[0] - 1, shape[1]), f16).sync()
+        assert planned(family, enough).startswith("persistent_")
+        assert not planned(family, too_few).startswith("persistent_")
+    assert planned("SOFTMAX", ca.zeros((16, 8192), f16).sync()) == "persistent_row_softmax"
+    assert planned("SOFTMAX", ca.zeros((4096, 8192), "f4").sync()) == "row_softmax"
+
+
+def test_persistent_kernels_take_float32_too(device):
+    random = np.random.default_rng(0)
+    x64, w64 = random.standard_normal((67, 300)), random.standard_normal(300)
+    x, w = (ca.from_host(array.astype("f4")).sync() for array in (x64, w64))
+    tiles = ca.empty(x.shape, "f4").partition((4, 512)).map_partition((1, 1), 5)
+    made = k.raw.persistent_rms_norm(tiles, x, w, 1e-5).first().unpartition().to_host().sync()
+    np.testing.assert_allclose(made, rms_norm(x64, w64, 1e-5), rtol=2e-6)
+    tiles = ca.empty(x.shape, "f4").partition((4, 512)).map_partition((1, 1), 5)
+    made = k.raw.persistent_row_softmax(tiles, x).first().unpartition().to_host().sync()
+    np.testing.assert_allclose(made, softmax(x64), rtol=2e-6)
+
+
+def test_softmax_of_rows_with_masks_and_without_a_largest_element(device, few_blocks):
+    """The lowest number there is as a mask, in a part of a row or in all of it, is no infinity."""
+    for dtype in (np.dtype("f4"), np.dtype(ml_dtypes.bfloat16)):
+        mask = float(ml_dtypes.finfo(dtype).min)
+        x = np.zeros((40, 3000), dtype)
+        x[0, :] = -np.inf
+        x[1, 7] = np.nan
+        x[2, 2900] = np.inf
+        x[3, :] = mask
+        x[4, 1000:] = mask
+        x[5, 1000:] = -np.inf
+        x[6, 5] = -mask
+        found = k.softmax(ca.from_host(x)).to_host().sync().astype("f4")
+        assert np.isnan(found[:3]).all()
+        of_all, of_a_part = np.float32(dtype.type(1 / 3000)), np.float32(dtype.type(1 / 1000))
+        np.testing.assert_allclose(found[3], of_all, rtol=1e-6)
+        np.testing.assert_allclose(found[4:6, :1000], of_a_part, rtol=1e-6)
+        assert (found[4:6, 1000:] == 0).all()
+        assert found[6, 5] == 1
+        assert (np.delete(found[6], 5) == 0).all()
+        np.testing.assert_allclose(found[7:], of_all, rtol=1e-6)
 
 
 def test_weights_of_another_length_are_refused(host):

@@ -22,7 +22,18 @@ from ._matmul import (
     matvec,
     sum_splits,
 )
-from ._normalise import add_layer_norm, add_rms_norm, layer_norm, rms_norm, row_softmax
+from ._normalise import (
+    add_layer_norm,
+    add_rms_norm,
+    layer_norm,
+    persistent_add_layer_norm,
+    persistent_add_rms_norm,
+    persistent_layer_norm,
+    persistent_rms_norm,
+    persistent_row_softmax,
+    rms_norm,
+    row_softmax,
+)
 from ._positions import rotary, rotary_in_place
 from ._random import dropout
 from ._rows import batched_transpose, embedding, mean_pool, transpose
@@ -57,6 +68,11 @@ __all__ = [
     "matvec",
     "mean_pool",
     "mul",
+    "persistent_add_layer_norm",
+    "persistent_add_rms_norm",
+    "persistent_layer_norm",
+    "persistent_rms_norm",
+    "persistent_row_softmax",
     "reduce_losses",
     "rms_norm",
     "rotary",

@@ -5,6 +5,9 @@ as 0, so it must not count: softmax masks it, a mean divides by the true length.
 are those of `_long_rows.py`. `weight` and `bias` are (columns,); `eps` is added to the mean square or the variance.
 Everything is computed in float32. Weights are loaded before anything is summed: a sum waits for other warps, and a load
 behind it would begin only then.
+
+Those that are called persistent take mapped partitions, which a fixed number of blocks walks. A block has its weights
+from memory once, and loads its next tile while it computes one; where there are enough tiles, that is faster.
 """
 
 from __future__ import annotations
@@ -13,28 +16,61 @@ from typing import Any
 
 import tilekern as tk
 
-__all__ = ["add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm", "row_softmax"]
+from ._attention import LOG2_E
+
+__all__ = [
+    "add_layer_norm",
+    "add_rms_norm",
+    "layer_norm",
+    "persistent_add_layer_norm",
+    "persistent_add_rms_norm",
+    "persistent_layer_norm",
+    "persistent_rms_norm",
+    "persistent_row_softmax",
+    "rms_norm",
+    "row_softmax",
+]
+
+
+def shares(t: tk.Tile) -> tk.Tile:
+    """exp(row of t) / sum of that. What lies past the edge is -inf.
+
+    For the 16-bit types exp is made of exp2: its relative error, 2**-23 of the exponent, is far below theirs.
+    """
+    wide = t.astype(tk.float32)
+    below = wide - tk.max(wide, axis=1, keepdims=True)
+    e = tk.exp(below) if t.dtype is tk.float32 else tk.exp2(below * LOG2_E)
+    return e * (1.0 / tk.sum(e, axis=1, keepdims=True))
 
 
 @tk.kernel
 def row_softmax(out: tk.Tile2D, x: tk.Tensor2D) -> None:
     """Each row of out = exp(row of x) / sum of that, computed in float32."""
-    t = tk.load_like(x, out, padding_mode=tk.PaddingMode.NEG_INF).astype(tk.float32)
-    e = tk.exp(t - tk.max(t, axis=1, keepdims=True))
-    out.store((e / tk.sum(e, axis=1, keepdims=True)).astype(out.dtype))
+    t = tk.load_like(x, out, padding_mode=tk.PaddingMode.NEG_INF)
+    out.store(shares(t).astype(out.dtype))
 
 
-def by_root_mean_square(t: tk.Tile, length: int, weight: tk.Tensor1D, eps: float) -> tk.Tile:
+@tk.kernel
+def persistent_row_softmax(out: tk.Tiles2D, x: tk.Tensor2D) -> None:
+    """As `row_softmax`."""
+    for index in out.iter_indices():
+        t = tk.load(x, index.components(), out.shape, padding_mode=tk.PaddingMode.NEG_INF)
+        out.store(shares(t).astype(out.dtype), index)
+
+
+def factors(weight: tk.Tensor1D, columns: int) -> tk.Tile:
+    """A weight or bias for tiles of that many columns."""
+    return tk.load(weight, 0, columns).astype(tk.float32)
+
+
+def by_root_mean_square(t: tk.Tile, length: int, w: tk.Tile, eps: float) -> tk.Tile:
     """Rows of the float32 tile `t`, of which `length` columns count."""
-    w = tk.load(weight, 0, t.shape[1]).astype(tk.float32)
     mean = tk.sum(t * t, axis=1, keepdims=True) / length
     return t * tk.rsqrt(mean + eps) * w
 
 
-def by_mean_and_variance(t: tk.Tile, length: int, weight: tk.Tensor1D, bias: Any, eps: float) -> tk.Tile:
+def by_mean_and_variance(t: tk.Tile, length: int, w: tk.Tile, b: tk.Tile | None, eps: float) -> tk.Tile:
     """Likewise; the variance is the mean square of what the mean leaves."""
-    w = tk.load(weight, 0, t.shape[1]).astype(tk.float32)
-    b = None if bias is None else tk.load(bias, 0, t.shape[1]).astype(tk.float32)
     counts = (tk.arange(t.shape[1], dtype=tk.int32) < length)[None, :]
     centred = tk.where(counts, t - tk.sum(t, axis=1, keepdims=True) / length, 0.0)
     variance = tk.sum(centred * centred, axis=1, keepdims=True) / length
@@ -46,7 +82,17 @@ def by_mean_and_variance(t: tk.Tile, length: int, weight: tk.Tensor1D, bias: Any
 def rms_norm(out: tk.Tile2D, x: tk.Tensor2D, weight: tk.Tensor1D, eps: float) -> None:
     """Each row of out = row of x / sqrt(mean of its squares + eps) * weight."""
     t = tk.load_like(x, out).astype(tk.float32)
-    out.store(by_root_mean_square(t, x.shape[1], weight, eps).astype(out.dtype))
+    w = factors(weight, out.shape[1])
+    out.store(by_root_mean_square(t, x.shape[1], w, eps).astype(out.dtype))
+
+
+@tk.kernel
+def persistent_rms_norm(out: tk.Tiles2D, x: tk.Tensor2D, weight: tk.Tensor1D, eps: float) -> None:
+    """As `rms_norm`."""
+    w = factors(weight, out.shape[1])
+    for index in out.iter_indices():
+        t = tk.load(x, index.components(), out.shape).astype(tk.float32)
+        out.store(by_root_mean_square(t, x.shape[1], w, eps).astype(out.dtype), index)
 
 
 @tk.kernel
@@ -55,9 +101,30 @@ def add_rms_norm(
 ) -> None:
     """total = x + residual, rounded to its type; out = the `rms_norm` of that."""
     rounded = (tk.load_like(x, out).astype(tk.float32) + tk.load_like(residual, out)).astype(total.dtype)
+    w = factors(weight, out.shape[1])
     total.store(rounded)
-    t = rounded.astype(tk.float32)
-    out.store(by_root_mean_square(t, x.shape[1], weight, eps).astype(out.dtype))
+    out.store(by_root_mean_square(rounded.astype(tk.float32), x.shape[1], w, eps).astype(out.dtype))
+
+
+@tk.kernel
+def persistent_add_rms_norm(
+    out: tk.Tiles2D,
+    total: tk.Tiles2D,
+    x: tk.Tensor2D,
+    residual: tk.Tensor2D,
+    weight: tk.Tensor1D,
+    eps: float,
+) -> None:
+    """As `add_rms_norm`."""
+    w = factors(weight, out.shape[1])
+    for index in out.iter_indices_with(total):
+        here = index.components()
+        added = tk.load(x, here, out.shape).astype(tk.float32) + tk.load(residual, here, out.shape)
+        rounded = added.astype(total.dtype)
+        total.store(rounded, index)
+        out.store(
+            by_root_mean_square(rounded.astype(tk.float32), x.shape[1], w, eps).astype(out.dtype), index
+        )
 
 
 @tk.kernel
@@ -67,7 +134,21 @@ def layer_norm(out: tk.Tile2D, x: tk.Tensor2D, weight: tk.Tensor1D, bias: Any, e
     `bias` is a tensor like `weight`, or None.
     """
     t = tk.load_like(x, out).astype(tk.float32)
-    out.store(by_mean_and_variance(t, x.shape[1], weight, bias, eps).astype(out.dtype))
+    w = factors(weight, out.shape[1])
+    b = None if bias is None else factors(bias, out.shape[1])
+    out.store(by_mean_and_variance(t, x.shape[1], w, b, eps).astype(out.dtype))
+
+
+@tk.kernel
+def persistent_layer_norm(
+    out: tk.Tiles2D, x: tk.Tensor2D, weight: tk.Tensor1D, bias: Any, eps: float
+) -> None:
+    """As `layer_norm`."""
+    w = factors(weight, out.shape[1])
+    b = None if bias is None else factors(bias, out.shape[1])
+    for index in out.iter_indices():
+        t = tk.load(x, index.components(), out.shape).astype(tk.float32)
+        out.store(by_mean_and_variance(t, x.shape[1], w, b, eps).astype(out.dtype), index)
 
 
 @tk.kernel
@@ -76,4 +157,19 @@ def add_layer_norm(
 ) -> None:
     """out = the `layer_norm` of x + residual."""
     t = tk.load_like(x, out).astype(tk.float32) + tk.load_like(residual, out)
-    out.store(by_mean_and_variance(t, x.shape[1], weight, bias, eps).astype(out.dtype))
+    w = factors(weight, out.shape[1])
+    b = None if bias is None else factors(bias, out.shape[1])
+    out.store(by_mean_and_variance(t, x.shape[1], w, b, eps).astype(out.dtype))
+
+
+@tk.kernel
+def persistent_add_layer_norm(
+    out: tk.Tiles2D, x: tk.Tensor2D, residual: tk.Tensor2D, weight: tk.Tensor1D, bias: Any, eps: float
+) -> None:
+    """As `add_layer_norm`."""
+    w = factors(weight, out.shape[1])
+    b = None if bias is None else factors(bias, out.shape[1])
+    for index in out.iter_indices():
+        here = index.components()
+        t = tk.load(x, here, out.shape).astype(tk.float32) + tk.load(residual, here, out.shape)
+        out.store(by_mean_and_variance(t, x.shape[1], w, b, eps).astype(out.dtype), index)
