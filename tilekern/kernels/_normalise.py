@@ -42,45 +42,50 @@ __all__ = ["add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm", "softmax"
 CHUNK = 4096
 """Elements of a long row that are loaded at once, where there are many rows."""
 
-WALKED_ELEMENTS = 4096
-"""Elements of a tile of several rows that persistent blocks walk."""
-
-TURNS = 4
-"""Tiles that each block has at least where blocks walk."""
+WORTH_WALKING = 60_000
+"""Elements for each multiprocessor from which on persistent blocks are faster than a block for each tile."""
 
 
 class _Family(NamedTuple):
-    """Kernels of rows that fit into a tile, and what was fastest for them on an H200."""
+    """Kernels of rows that fit into a tile, and what was fastest for them on an H200, of 16-bit numbers."""
 
     kernel: Kernel
     persistent: Kernel
-    walkers: int
+    walkers: int = 2
     """Persistent blocks that a multiprocessor runs at once."""
+    elements: int = 4096
+    """Of a tile that such a block takes, where rows have more than 1024; else 4096."""
+    walks: Callable[[int], bool] = lambda side: side >= 128
+    """Whether they pay for tiles of that many columns, a power of two."""
     takes_tma: bool = True
 
 
-SOFTMAX = _Family(raw.row_softmax, raw.persistent_row_softmax, walkers=8, takes_tma=False)
-RMS_NORM = _Family(raw.rms_norm, raw.persistent_rms_norm, walkers=2)
-ADD_RMS_NORM = _Family(raw.add_rms_norm, raw.persistent_add_rms_norm, walkers=2)
-LAYER_NORM = _Family(raw.layer_norm, raw.persistent_layer_norm, walkers=2)
-ADD_LAYER_NORM = _Family(raw.add_layer_norm, raw.persistent_add_layer_norm, walkers=2)
+SOFTMAX = _Family(
+    raw.row_softmax, raw.persistent_row_softmax, walkers=8, walks=lambda side: side >= 1024, takes_tma=False
+)
+RMS_NORM = _Family(raw.rms_norm, raw.persistent_rms_norm, elements=8192)
+ADD_RMS_NORM = _Family(
+    raw.add_rms_norm, raw.persistent_add_rms_norm, walks=lambda side: side >= 128 and side not in (2048, 4096)
+)
+LAYER_NORM = _Family(raw.layer_norm, raw.persistent_layer_norm)
+ADD_LAYER_NORM = _Family(raw.add_layer_norm, raw.persistent_add_layer_norm)
 
 
 def _planned(family: _Family, across: Tensor) -> tuple[Kernel, Callable[[Tensor | DeviceOp[Tensor]], Any]]:
     """The kernel for rows of `across`, hints included, and how it takes an output (rows, columns).
 
-    Numbers of two bytes are gone over by persistent blocks once each has a few tiles: on an H200, softmax of 16384 x
-    4096 bfloat16 takes 0.6 of the time that a block for each tile takes, RMS norm 0.8. Float32 reaches the bandwidth
-    of the memory without.
+    Many rows of numbers of two bytes are gone over by persistent blocks: on an H200, softmax of 16384 x 4096 bfloat16
+    takes 0.87 of the time that a block for each tile takes, RMS norm 0.8, layer norm 0.72. Float32 reaches the
+    bandwidth of the memory without.
     """
     rows, columns = across.shape
     side = power_of_two(columns)
-    tile = (max(1, WALKED_ELEMENTS // side), side)
-    occupancy = family.walkers if side <= WALKED_ELEMENTS else min(family.walkers, 4)
-    blocks = occupancy * multiprocessors(across)
-    if across.dtype.itemsize == 2 and rows >= TURNS * blocks * tile[0]:
-        kernel = tuned(family.persistent, occupancy=occupancy, allow_tma=family.takes_tma)
-        return kernel, lambda place: _mapped(place.partition(tile), blocks)
+    count = multiprocessors(across)
+    if across.dtype.itemsize == 2 and rows * columns >= WORTH_WALKING * count and family.walks(side):
+        walkers = family.walkers if side <= 4096 else min(family.walkers, 4)
+        tile = (max(1, (family.elements if side > 1024 else 4096) // side), side)
+        kernel = tuned(family.persistent, occupancy=walkers, allow_tma=family.takes_tma)
+        return kernel, lambda place: _mapped(place.partition(tile), walkers * count)
     tile = row_tile(rows, columns)
     size = tile[0] * tile[1]
     # threads load small tiles faster than the accelerator

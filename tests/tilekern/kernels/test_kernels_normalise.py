@@ -83,7 +83,7 @@ def few_blocks(monkeypatch):
     monkeypatch.setattr("tilekern.kernels._normalise.multiprocessors", lambda x: 1)
 
 
-@pytest.mark.parametrize("shape", [(3, 50, 577), (261, 300), (33, 4097)], ids=str)
+@pytest.mark.parametrize("shape", [(3, 50, 577), (33, 4097)], ids=str)
 def test_many_rows_are_walked(values, shape, few_blocks):
     x, x64 = values(*shape, scale=3.0)
     r, r64 = values(*shape)
@@ -100,12 +100,11 @@ def test_many_rows_are_walked(values, shape, few_blocks):
     expected = layer_norm(x64 + r64, w64, b64, 1e-5)
     values.close(k.add_layer_norm(x, r, w, b, eps=1e-5), expected, terms=9, scale=np.abs(expected) + 3)
     names = [planned(family, x) for family in FAMILIES]
-    assert names == (WALKED if x.dtype.itemsize == 2 else NOT_WALKED)
+    assert names == ([f"persistent_{name}" for name in NAMES] if x.dtype.itemsize == 2 else NAMES)
 
 
 FAMILIES = ("SOFTMAX", "RMS_NORM", "ADD_RMS_NORM", "LAYER_NORM", "ADD_LAYER_NORM")
-NOT_WALKED = ["row_softmax", "rms_norm", "add_rms_norm", "layer_norm", "add_layer_norm"]
-WALKED = [f"persistent_{name}" for name in NOT_WALKED]
+NAMES = ["row_softmax", "rms_norm", "add_rms_norm", "layer_norm", "add_layer_norm"]
 
 
 def planned(family, x):
@@ -113,15 +112,20 @@ def planned(family, x):
     return kernel.name
 
 
-def test_rows_are_walked_once_each_block_has_four_tiles(host, few_blocks):
-    """Tiles of 4096 elements; of softmax 8 blocks (of rows of 8192, 4), of others 2."""
-    f16 = np.float16
-    for family, shape in {"RMS_NORM": (8, 4096), "LAYER_NORM": (16, 2048), "SOFTMAX": (32, 3000)}.items():
-        enough, too_few = ca.zeros(shape, f16).sync(), ca.zeros((shape[0] - 1, shape[1]), f16).sync()
-        assert planned(family, enough).startswith("persistent_")
-        assert not planned(family, too_few).startswith("persistent_")
-    assert planned("SOFTMAX", ca.zeros((16, 8192), f16).sync()) == "persistent_row_softmax"
-    assert planned("SOFTMAX", ca.zeros((4096, 8192), "f4").sync()) == "row_softmax"
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("columns", [1, 60, 513, 1500, 3000, 8192])
+def test_blocks_that_walk_have_tiles_each(host, few_blocks, family, columns):
+    """More blocks than tiles would be refused. 60,000 elements for a multiprocessor are many."""
+    rows_of_it = -(-60_000 // columns)
+    enough = ca.zeros((rows_of_it, columns), np.float16).sync()
+    too_few = ca.zeros((rows_of_it - 1, columns), np.float16).sync()
+    assert not planned(family, too_few).startswith("persistent_")
+    least = 513 if family == "SOFTMAX" else 65
+    is_slower = columns < least or (family == "ADD_RMS_NORM" and 1024 < columns <= 4096)
+    assert planned(family, enough).startswith("persistent_") != is_slower
+    if not is_slower:
+        _, cut = rows._planned(getattr(rows, family), enough)
+        assert 2 <= cut(ca.empty(enough.shape, enough.dtype)).sync().tile_blocks <= 8
 
 
 def test_persistent_kernels_take_float32_too(device):

@@ -35,11 +35,12 @@ __all__ = [
 def shares(t: tk.Tile) -> tk.Tile:
     """exp(row of t) / sum of that. What lies past the edge is -inf.
 
-    For the 16-bit types exp is made of exp2: its relative error, 2**-23 of the exponent, is far below theirs.
+    For the 16-bit types exp is made of exp2, and 0 where it is below float32's normal numbers: the relative error,
+    2**-23 of the exponent, is far below theirs.
     """
     wide = t.astype(tk.float32)
     below = wide - tk.max(wide, axis=1, keepdims=True)
-    e = tk.exp(below) if t.dtype is tk.float32 else tk.exp2(below * LOG2_E)
+    e = tk.exp(below) if t.dtype is tk.float32 else tk.exp2(below * LOG2_E, flush_to_zero=True)
     return e * (1.0 / tk.sum(e, axis=1, keepdims=True))
 
 
