@@ -10,14 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+import cuda_async as ca
 import tilekern as tk
-
-if TYPE_CHECKING:
-    import cuda_async as ca
 
 Tensors = dict[str, Any]
 """The operands by name, of one library."""
@@ -378,6 +376,14 @@ def _large(e: int, scale: int) -> list[Case]:
         is_random=True,
     )
     add(
+        f"copy {rows} x {columns}",
+        {"x": matrix},
+        lambda t: ca.copy(t["x"]),
+        lambda torch, f, t: t["x"].clone(),
+        "bytes",
+        2.0 * rows * columns * e,
+    )
+    add(
         f"softmax {rows} x {columns}",
         {"x": matrix},
         lambda t: k.softmax(t["x"]),
@@ -392,6 +398,30 @@ def _large(e: int, scale: int) -> list[Case]:
         lambda torch, f, t: f.rms_norm(t["x"], (columns,), t["w"], 1e-5),
         "bytes",
         2.0 * rows * columns * e,
+    )
+    add(
+        f"layer_norm {rows} x {columns}",
+        {"x": matrix, "w": weight, "b": weight},
+        lambda t: k.layer_norm(t["x"], t["w"], t["b"]),
+        lambda torch, f, t: f.layer_norm(t["x"], (columns,), t["w"], t["b"], 1e-5),
+        "bytes",
+        2.0 * rows * columns * e,
+    )
+    add(
+        f"add_layer_norm {rows} x {columns}",
+        {"x": matrix, "r": matrix, "w": weight, "b": weight},
+        lambda t: k.add_layer_norm(t["x"], t["r"], t["w"], t["b"]),
+        lambda torch, f, t: f.layer_norm(t["x"] + t["r"], (columns,), t["w"], t["b"], 1e-5),
+        "bytes",
+        3.0 * rows * columns * e,
+    )
+    add(
+        f"add_rms_norm {rows} x {columns}",
+        {"x": matrix, "r": matrix, "w": weight},
+        lambda t: k.add_rms_norm(t["x"], t["r"], t["w"]).first(),
+        lambda torch, f, t: f.rms_norm(t["x"] + t["r"], (columns,), t["w"], 1e-5),
+        "bytes",
+        4.0 * rows * columns * e,
     )
     add(
         f"transpose {rows} x {columns}",
