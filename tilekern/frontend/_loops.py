@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["execute_for", "execute_loop", "execute_while", "leave_loop"]
 
 MAX_ATTEMPTS = 6
-"""How often a loop is translated again because a carried number has another type than assumed."""
+"""How often a loop is translated again because of one carried number that has another type than assumed."""
 
 
 def leave_loop(t: Translator, frame: Frame, how: str) -> Outcome:
@@ -244,7 +244,7 @@ def _translate(
     names = [*assigned_names(body), *exit_names(node)]
     carried = plan_carried(t, frame, names, try_turn)
     variables, checks = dict(frame.variables), len(t.checks)
-    for _ in range(MAX_ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS * (1 + len(carried.first))):
         t.builder.location = where
         try:
             build(carried)

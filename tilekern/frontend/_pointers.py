@@ -5,14 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..dtypes import int32, int64
-from ..ir import BroadcastOp, NegOp, OffsetOp, ReshapeOp, Value
+from ..ir import BroadcastOp, MaxOp, MinOp, NegOp, OffsetOp, ReshapeOp, Value
 from ._promotion import as_tile, broadcast_shape, broadcast_to, cast
 from ._values import describe, is_pointer, tile_type
 
 if TYPE_CHECKING:
     from ._translator import Translator
 
-__all__ = ["broadcast_pointers", "move_pointer", "offset_pointers", "place_tile", "reshape_pointers"]
+__all__ = [
+    "broadcast_pointers",
+    "move_pointer",
+    "narrowed",
+    "offset_pointers",
+    "place_tile",
+    "reshape_pointers",
+]
 
 
 def place_tile(t: Translator, value: object, what: str) -> Value:
@@ -26,6 +33,17 @@ def place_tile(t: Translator, value: object, what: str) -> Value:
         raise t.wrong_type(f"{what} is of whole numbers and integer tiles, got {describe(value)}")
     wide = dtype.bits == 64 or (dtype.bits == 32 and not dtype.is_signed)
     return cast(t, tile, int64 if wide else int32)
+
+
+def narrowed(t: Translator, number: Value) -> Value:
+    """An index as int32: one that int32 does not hold as its lowest or highest number, which is no index either."""
+    dtype = tile_type(number).number
+    if dtype is not int64:
+        return cast(t, number, int32)
+    for kind, limit in ((MinOp, int32.highest), (MaxOp, int32.lowest)):
+        end = t.constant(limit, int64)
+        number = t.add(kind(lhs=number, rhs=end, result=Value(number.type))).results[0]
+    return cast(t, number, int32)
 
 
 def move_pointer(t: Translator, symbol: str, a: object, b: object) -> Value:

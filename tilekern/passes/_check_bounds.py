@@ -202,6 +202,16 @@ class _Walk:
     ) -> None:
         frame = _Frame(kind, op, before, defined=set(block.arguments))
         self._frames.append(frame)
+        with self._ranges.region():
+            kept = self._operations(block, frame)
+        self._frames.pop()
+        if self._frames:
+            self._frames[-1].defined |= frame.defined
+        if not self._dry:
+            block.ops = kept
+
+    def _operations(self, block: Block, frame: _Frame) -> list[Op]:
+        """Go through the operations of a block; gives them with the assertions that come before them."""
         kept: list[Op] = []
         learned: list[tuple[list[Bound], Bound]] = []
         for one in block.ops:
@@ -226,11 +236,7 @@ class _Walk:
             frame.defined.update(one.results)
             kept.append(one)
         self._ranges.forget(learned)
-        self._frames.pop()
-        if self._frames:
-            self._frames[-1].defined |= frame.defined
-        if not self._dry:
-            block.ops = kept
+        return kept
 
     def _branch(self, op: IfOp, kept: list[Op]) -> list[tuple[list[Bound], Bound]]:
         """Both sides; gives what is known behind it because the other side goes elsewhere."""
@@ -334,9 +340,14 @@ class _Axis:
         ranges, index = self._ranges, self._index
         if ranges.fits(index, self._dtype) != NOTHING:
             return
-        if ranges.proves(-index - 1) == NOTHING:
+        inside, outside = (index, self._count - 1 - index), (-index - 1, index - self._count)
+        below, above = (
+            ranges.proves(out) == NOTHING and ranges.proves(in_) != NOTHING  # both: it is never reached
+            for in_, out in zip(inside, outside, strict=True)
+        )
+        if below:
             what = "before the first tile"
-        elif ranges.proves(index - self._count) == NOTHING:
+        elif above:
             what = f"past the last of {self._count} tiles"
         else:
             return
@@ -384,7 +395,7 @@ class _Axis:
         guards, certain = self._guards()
         exact = certain and all(b.exact for b in (first, distance, last)) and not needs
         terms = (*wanted, *sorted(needs, key=str))
-        varies = any(ranges.varies(term) for term in terms)
+        varies = any(ranges.varies(term) for term in (*terms, *guards))
         if not exact and (varies or not self._options.variants):
             return False
         self._require(

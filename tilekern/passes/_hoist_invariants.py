@@ -3,8 +3,8 @@
 Matches operations without effects directly in the body of a loop, with operands from outside of it, whose
 results are scalars, tensors or views. Refuses tiles: whether to keep one over the loop or compute it again is
 for the assembler, which knows the registers. Refuses integer division, which must not run where a loop makes
-no turn, unless by a constant other than 0; and addresses of elements that are promised to be there, since
-a loop without turns promises nothing.
+no turn, unless by a constant other than 0; and what is promised, a fact about a number or that elements are there,
+since a loop without turns promises nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..ir import (
+    AssumeBelowOp,
+    AssumeBoundedOp,
+    AssumeDivByOp,
     Block,
     ConstantOp,
     ElementPointersOp,
@@ -76,6 +79,8 @@ def _may_move(op: Op, constants: dict[Value, object]) -> bool:
     if op.effect != "none" or op.regions or not op.results:
         return False
     if any(isinstance(v.type, TileType) and v.type.shape for v in op.results):
+        return False
+    if isinstance(op, AssumeBelowOp | AssumeBoundedOp | AssumeDivByOp):
         return False
     if isinstance(op, ElementPointersOp) and op.promised:
         return False

@@ -137,6 +137,7 @@ class Ranges:
         self._steps = 0
         self._proved: dict[Term, Needs | None] = {}
         self._hopeless: dict[Term, int] = {}  # from which depth of the search on
+        self._learned: list[tuple[list[Bound], Bound]] = []  # from what the blocks gone through assume
         self._scalars = facts.scalars
         equal = dict(facts.equal)
         for position, value in enumerate(function.body.arguments):
@@ -319,10 +320,11 @@ class Ranges:
             known = self._ranges[atom]
             self._proved.clear()
             self._hopeless.clear()
-            if op.lower is not None:
-                known.lows.insert(0, Bound(constant(op.lower)))
-            if op.upper is not None:
-                known.highs.insert(0, Bound(constant(op.upper)))
+            for bounds, limit in ((known.lows, op.lower), (known.highs, op.upper)):
+                if limit is not None:
+                    bound = Bound(constant(limit))
+                    bounds.insert(0, bound)
+                    self._learned.append((bounds, bound))
         return term
 
     def _times(self, op: MulOp) -> Term | None:
@@ -483,6 +485,17 @@ class Ranges:
         return compared is not None and compared.lhs is value and compared.predicate == "lt"
 
     @contextmanager
+    def region(self) -> Iterator[None]:
+        """A block, within the `with` statement: what is assumed in it holds where it runs, and not behind it."""
+        before = len(self._learned)
+        try:
+            yield
+        finally:
+            if len(self._learned) > before:
+                self.forget(self._learned[before:])
+                del self._learned[before:]
+
+    @contextmanager
     def where(self, condition: Value, truth: bool) -> Iterator[None]:
         """What a condition says, within the `with` statement."""
         added: list[tuple[list[Bound], Bound]] = []
@@ -588,7 +601,7 @@ class Ranges:
         if (found := self._by_monotony(term, depth)) is not None:
             return found
         for atom, count in sorted(term.parts, key=_order):
-            for bounds in self._alternatives(atom, low=count > 0):
+            for bounds in self._alternatives(atom, depth, low=count > 0):
                 for bound in bounds:
                     rest = self._proves(term.with_atom(atom, bound.term), depth + 1)
                     if rest is not None:
@@ -611,18 +624,19 @@ class Ranges:
                     return first | rest
         return None
 
-    def _alternatives(self, atom: Atom, *, low: bool) -> Iterator[list[Bound]]:
+    def _alternatives(self, atom: Atom, depth: int, *, low: bool) -> Iterator[list[Bound]]:
         """Bounds of an atom from one side, each of which proves by itself."""
+        deep = max(4, depth + 1)  # a side question: not so deep, but always deeper
         known = self._ranges.get(atom)
         if known is not None:
             yield known.lows if low else known.highs
         elif isinstance(atom, Quotient):
             # the divisor is 1 or more, or that is among the needs of what brought the quotient here
-            if low and atom.up and self._proves(atom.above - 1, 4) == NOTHING:
+            if low and atom.up and self._proves(atom.above - 1, deep) == NOTHING:
                 yield [Bound(constant(1))]
-            elif self._proves(atom.above, 4) == NOTHING:
+            elif self._proves(atom.above, deep) == NOTHING:
                 yield [Bound(constant(0))] if low else [Bound(atom.above)]
-            elif not low and self._proves(-atom.above, 4) == NOTHING:
+            elif not low and self._proves(-atom.above, deep) == NOTHING:
                 yield [Bound(constant(0))]
         elif isinstance(atom, Extreme):
             if (atom.which == "min") != low:
@@ -630,7 +644,7 @@ class Ranges:
             elif atom.terms:
                 numbers = [t.number for t in atom.terms if t.number is not None]
                 if numbers and all(
-                    self._proves((t - numbers[0]) * (1 if low else -1), 4) == NOTHING for t in atom.terms
+                    self._proves((t - numbers[0]) * (1 if low else -1), deep) == NOTHING for t in atom.terms
                 ):
                     yield [Bound(constant(numbers[0]))]
 

@@ -2,7 +2,8 @@
 
 Matches an `if` whose sides hold nothing but cheap operations on scalars, both ending with `yield`; what
 short-circuit `and` and `or` leave behind, mostly. Refuses tiles (computing both sides costs), memory, nested
-control flow, and operations that must not run on the other side's values: integer division, shifts.
+control flow, and operations that must not run on the other side's values: integer division, shifts, and what
+states a fact that holds on its side only.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ from dataclasses import dataclass
 from ..dtypes import bool_
 from ..ir import (
     AndOp,
+    AssumeBelowOp,
+    AssumeBoundedOp,
+    AssumeDivByOp,
     Block,
     ConstantOp,
     FloorDivOp,
     Function,
     IfOp,
+    IndexSpaceOp,
+    MakeViewOp,
     ModOp,
     Op,
     OrOp,
@@ -34,7 +40,10 @@ from ._pass import Pass
 
 __all__ = ["SelectBranches"]
 
-_UNSAFE = (FloorDivOp, TruncDivOp, ModOp, ShiftLeftOp, ShiftRightOp)
+_UNSAFE = (
+    *(AssumeBelowOp, AssumeBoundedOp, AssumeDivByOp),
+    *(FloorDivOp, TruncDivOp, ModOp, ShiftLeftOp, ShiftRightOp),
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,8 @@ class SelectBranches(Pass):
 
 
 def _is_cheap(op: Op) -> bool:
+    if isinstance(op, MakeViewOp | IndexSpaceOp):
+        return True  # they name a tensor's tiles, and count them
     return (
         op.effect == "none"
         and not op.regions

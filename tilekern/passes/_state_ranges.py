@@ -82,6 +82,10 @@ class _Walk:
 
     def block(self, block: Block) -> None:
         """State what is known of the numbers that a block defines."""
+        with self._ranges.region():
+            block.ops = self._operations(block)
+
+    def _operations(self, block: Block) -> list[Op]:
         kept: list[Op] = []
         for value in block.arguments:
             self._state(value, kept)
@@ -104,7 +108,7 @@ class _Walk:
             kept.append(op)
             for value in op.results:
                 self._state(value, kept)
-        block.ops = kept
+        return kept
 
     def _state(self, value: Value, kept: list[Op]) -> None:
         """Add what is assumed of `value` to `kept`, which ends with its definition."""

@@ -4,6 +4,8 @@ Each function here is run by Python on plain ints, and as the body of a kernel o
 scalars, then as compile-time constants. The results must be equal.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -380,3 +382,24 @@ def test_number_carried_by_a_loop_takes_the_tiles_type(dtype, run):
     expected = x.reshape(3, 4).sum(0) * 3
     assert np.array_equal(run(loose_numbers, ((4,), dtype, 4), x, 3), expected)
     assert np.array_equal(run(loose_numbers, ((4,), dtype, 4), x, 0), np.zeros(4, dtype))
+
+
+@pytest.mark.parametrize("names", [2, 7, 16])
+def test_numbers_that_a_loop_passes_on_one_to_the_next(names, device):
+    """Each takes its type from the next one, and the last from the counter: the types settle one by one."""
+    chain = [f"v{i}" for i in range(names)]
+    lines = [f"    {name} = {i}" for i, name in enumerate(chain)]
+    lines += [
+        "    for i in range(n):",
+        *(f"        {one} = {following}" for one, following in itertools.pairwise(chain)),
+        f"        {chain[-1]} = i",
+        "    out.store(tk.full((1,), v0, tk.int32))",
+    ]
+    text = "\n".join(["import tilekern as tk", "def kernel(out, n: int):", *lines, ""])
+    space = {}
+    exec(compile(text, tk.register_source(text), "exec"), space)
+    kernel = tk.kernel(space["kernel"])
+    for turns in (0, 3, 40):
+        values = [*range(names), *range(turns)]
+        out = kernel(ca.empty(1, "i4").partition(1), turns).first().unpartition().to_host().sync()
+        assert out[0] == values[turns]

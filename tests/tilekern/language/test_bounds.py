@@ -254,3 +254,172 @@ def test_checks_agree_with_those_in_place(device):
         for in_place in (False, True)
     ]
     assert np.array_equal(*results)
+
+
+# ------------------------------------------------------------------------- accesses that are not reached
+
+
+def one(value=0):
+    return ca.full((1,), value, "i4").sync().partition(1)
+
+
+def number_of(kernel, *args):
+    return int(kernel(one(), *args).first().unpartition().to_host().sync()[0])
+
+
+@tk.kernel
+def guarded_by_a_flag(out: tk.Tile1D, y: tk.Tensor1D, turns: int, use: bool):
+    total = tk.full((), 0, tk.int32)
+    for _ in range(turns):
+        if use:
+            total = total + tk.sum(tk.load(y, 1, 2))
+    out.store(total)
+
+
+@tk.kernel
+def guarded_by_the_count(out: tk.Tile1D, y: tk.Tensor1D, turns: int, use: bool):
+    total = tk.full((), 0, tk.int32)
+    for _ in range(turns):
+        if tk.num_tiles(y, 0, 2) > 1:
+            total = total + tk.sum(tk.load(y, 1, 2))
+    out.store(total)
+
+
+@pytest.mark.parametrize("kernel", [guarded_by_a_flag, guarded_by_the_count], ids=lambda k: k.name)
+def test_guarded_access_in_a_loop_over_an_argument_is_not_refused(device, kernel):
+    short, long = ca.ones(2, "i4").sync(), ca.ones(4, "i4").sync()
+    for turns in (0, 3, -1, 3):
+        assert number_of(kernel, short, turns, False) == 0
+        assert number_of(kernel, long, turns, True) == 2 * max(turns, 0)
+    out = ca.full((1,), 5, "i4").sync()
+    kernel.bind(out.partition(1), short, 3, False, device=out.device).launch().sync()
+    assert out.to_host().sync()[0] == 0
+
+
+@pytest.mark.parametrize("shift", [0, 2, 3, 5])
+def test_guard_that_never_holds_makes_no_error(device, shift):
+    @tk.kernel
+    def neighbours(out: tk.Tile1D, x: tk.Tensor1D, shift: tk.Constant[int]):
+        total = tk.full((), 0, tk.int32)
+        for k in range(3):
+            j = k - shift
+            if j >= 0 and j < tk.num_tiles(x, 0, 1):
+                total = total + tk.sum(tk.load(x, j, 1))
+        out.store(total)
+
+    assert number_of(neighbours, ca.ones(12, "i4").sync(), shift) == max(0, 3 - shift)
+
+
+def test_and_of_comparisons_bounds_an_index():
+    @tk.kernel
+    def kernel(out: tk.Tile1D, x: tk.Tensor1D, j: int):
+        if j >= 0 and j < tk.num_tiles(x, 0, 1):
+            out.store(tk.sum(tk.load(x, j, 1)))
+
+    found = rungs(kernel, tk.meta(1, "i4").partition(1), tk.meta(8, "i4"), 3)
+    assert ("load", "x", 0, "proven") in found
+
+
+HALVES = {
+    "a half of a half": "if n // 2 // 2 < n: total = tk.sum(tk.load(x, n, 1))",
+    "its half": """half = (n + 1) // 2
+    if half // 2 <= n: total = tk.sum(tk.load(x, n, 1))""",
+    "two names": """q = n // 4
+    r = q // 2
+    if r < n: total = tk.sum(tk.load(x, n, 1))""",
+    "the rest": "if n % 4 // 2 < n: total = tk.sum(tk.load(x, n, 1))",
+    "of the row": """row = n // 3
+    if row // 2 <= n: total = tk.sum(tk.load(x, row + n, 1))""",
+}
+
+
+@pytest.mark.parametrize("lines", HALVES.values(), ids=HALVES)
+def test_quotients_that_bound_what_they_are_made_of(host, lines):
+    """A bound of n by n // 4 // 2, whose own bounds ask for those of n."""
+    text = f"def kernel(out, x, n: int):\n    total = 0\n    {lines}\n    out.store(total)\n"
+    names = {"tk": tk}
+    exec(compile(text, tk.register_source(text), "exec"), names)
+    kernel = tk.kernel(names["kernel"])
+    assert number_of(kernel, ca.ones(12, "i4").sync(), 2) == 1
+    with pytest.raises((ca.LaunchError, tk.KernelError)):
+        number_of(kernel, ca.ones(12, "i4").sync(), 12)
+
+
+# ------------------------------------------------------------------------- what is assumed on one side only
+
+
+def test_what_a_slice_assumes_holds_in_its_branch_only():
+    """A slice's extent is not negative: where the slice is made."""
+
+    @tk.kernel
+    def kernel(out: tk.Tile1D, x: tk.Tensor1D, n: int, use: bool):
+        total = tk.full((), 0, tk.int32)
+        if use:
+            total = total + tk.sum(tk.load(x.slice(0, 0, n), 0, 1))
+        out.store(total + tk.sum(tk.load(x, n, 1)))
+
+    x = ca.ones(8, "i4").sync()
+    assert number_of(kernel, x, 3, True) == 2
+    with pytest.raises(ca.LaunchError, match="goes from -1 to -1, and there are 8 tiles"):
+        number_of(kernel, x, -1, False)
+
+
+def test_slice_in_a_loop_without_turns(device):
+    @tk.kernel
+    def kernel(out: tk.Tile1D, x: tk.Tensor1D, n: int, turns: int):
+        total = tk.full((), 0, tk.int32)
+        for _ in range(turns):
+            total = total + tk.sum(tk.load(x.slice(0, n, x.shape[0]), 0, 2))
+        out.store(total)
+
+    x = ca.ones(4, "i4").sync()
+    assert number_of(kernel, x, 2, 3) == 6
+    assert number_of(kernel, x, 9, 0) == 0
+
+
+def test_slice_that_is_none_in_a_loop_is_told_at_its_line(host):
+    @tk.kernel
+    def kernel(out: tk.Tile1D, x: tk.Tensor1D, turns: int):
+        total = tk.full((), 0, tk.int32)
+        for j in range(turns):
+            part = x.slice(0, j, x.shape[0])
+            for i in range(tk.num_tiles(part, 0, 1)):
+                total = total + tk.sum(tk.load(part, i, 1))
+        out.store(total)
+
+    x = ca.ones(4, "i4").sync()
+    assert number_of(kernel, x, 4) == 10
+    with pytest.raises(tk.KernelAssertionError, match="along axis 0 of x is not in it"):
+        number_of(kernel, x, 6)
+
+
+@tk.kernel
+def promised_in_a_branch(out: tk.Tile1D, n: int, turns: int):
+    total = tk.full((), 0, tk.int32)
+    if n % 16 == 0:
+        total = tk.assume_divisible_by(n + total, 16)
+    else:
+        total = total + turns
+        total = total - 1
+    out.store(total)
+
+
+@tk.kernel
+def promised_in_an_expression(out: tk.Tile1D, n: int, turns: int):
+    out.store(tk.assume_divisible_by(n, 16) if n % 16 == 0 else -1)
+
+
+@tk.kernel
+def promised_in_a_loop(out: tk.Tile1D, n: int, turns: int):
+    total = tk.full((), -1, tk.int32)
+    for _ in range(turns):
+        total = tk.assume_divisible_by(n, 16) + 0 * total
+    out.store(total)
+
+
+@pytest.mark.parametrize(
+    "kernel", [promised_in_a_branch, promised_in_an_expression, promised_in_a_loop], ids=lambda k: k.name
+)
+def test_promise_counts_where_it_is_made(device, kernel):
+    assert number_of(kernel, 32, 1) == 32
+    assert number_of(kernel, 7, 0) == -1

@@ -244,3 +244,48 @@ def test_turns_of_a_walk_have_no_order():
     (store,) = [line for line in lines if "store_view_tko" in line]
     assert "], _)" in store
     assert "allow_tma" not in store
+
+
+@tk.kernel
+def mark_a_box(out: tk.Tiles1D, first: int, count: int):
+    for index in out.iter_indices_within((first, count)):
+        out.store(tk.ones((1,), tk.int32), index)
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "marked"),
+    [
+        (2, -1, range(2, 8)),
+        (2, 3, range(2, 5)),
+        (2, 0, ()),
+        (-1, 3, range(2)),
+        (2, 2**31 - 1, range(2, 8)),
+        (2, 2**32 + 1, range(2, 8)),
+        (2, 2**63 - 1, range(2, 8)),
+        (2**32, 3, ()),
+        (2**31 - 1, -1, ()),
+    ],
+)
+def test_box_by_numbers_that_come_at_run_time(device, first, count, marked):
+    out = ca.zeros(8, "i4").sync()
+    mark_a_box(out.partition(1).map(1, 3), first, count).sync()
+    assert np.flatnonzero(out.to_host().sync()).tolist() == list(marked)
+
+
+def test_box_of_less_than_no_tiles_is_refused_at_run_time_too(host):
+    out = ca.zeros(8, "i4").sync()
+    with pytest.raises(tk.KernelAssertionError, match="a box has tiles, or -1 for the rest"):
+        mark_a_box(out.partition(1).map(1, 3), 2, -2).sync()
+
+
+def test_tile_number_beyond_int32_is_none(host):
+    @tk.kernel
+    def kernel(out: tk.Tiles2D, k: int):
+        for index in out.iter_indices():
+            out.store(tk.ones((1, 1), tk.int32), index.at(k))
+
+    out = ca.zeros((2, 3), "i4").sync()
+    kernel(out.partition((1, 1)).map((1, 0), 2), 1).sync()
+    assert out.to_host().sync().tolist() == [[0, 1, 0], [0, 1, 0]]
+    with pytest.raises(tk.KernelIndexError, match="4294967297"):
+        kernel(out.partition((1, 1)).map((1, 0), 2), 2**32 + 1).sync()

@@ -284,3 +284,22 @@ def test_tf32_product_drops_low_bits(run, device):
 
     x = np.full((16, 16), 1 + 2.0**-12, "f4")
     assert np.array_equal(run(multiply, ((16, 16), "f4", (16, 16)), x, x), np.full((16, 16), 16, "f4"))
+
+
+@pytest.mark.parametrize("index", [2**32 + 1, -(2**32) + 1, 8, -1])
+def test_part_that_is_none_is_refused_whatever_its_type(host, index):
+    """Not cut to 32 bits, which would name a part."""
+
+    @tk.kernel
+    def extracted(out: tk.Tile1D, x: tk.Tensor1D, n: int):
+        out.store(tk.extract(tk.load(x, 0, 8), (n,), (1,)))
+
+    @tk.kernel
+    def inserted(out: tk.Tile1D, x: tk.Tensor1D, n: int):
+        out.store(tk.insert(tk.load(x, 0, 8), (n,), tk.full((1,), 9, tk.int32)))
+
+    x = ca.from_host(np.arange(8, dtype="i4")).sync()
+    for kernel, size in ((extracted, 1), (inserted, 8)):
+        with pytest.raises(tk.KernelIndexError):
+            kernel(ca.empty(size, "i4").partition(size), x, index).sync()
+        kernel(ca.empty(size, "i4").partition(size), x, 1).sync()

@@ -21,16 +21,18 @@ from typing import TYPE_CHECKING
 
 from ... import language
 from ..._terms import Argument, Term, constant, encoded
-from ...dtypes import bool_, int32
+from ...dtypes import bool_, int32, int64
 from ...ir import (
     AddOp,
     AndOp,
+    AssertOp,
     AssumeBelowOp,
     CompareOp,
     MinOp,
     MulOp,
     NumBlocksOp,
     Op,
+    SelectOp,
     SubOp,
     TruncDivOp,
     Value,
@@ -39,8 +41,9 @@ from ...ir import (
 from .._checks import Requires
 from .._extents import tile_count
 from .._mapped import MappedTilesValue, TileIndexValue, WalkValue
-from .._promotion import as_tile, cast
-from .._values import describe, is_scalar, tile_type
+from .._pointers import place_tile
+from .._promotion import cast
+from .._values import describe, is_scalar
 from ._access import stored_value
 from ._memory import count_tiles, load_tile, store_tile, tile_index, tile_view
 from ._program import block_id
@@ -118,18 +121,46 @@ def iter_indices_within(t: Translator, self: object, ranges: tuple[object, ...])
             raise t.wrong_value(
                 f"a box starts at tile 0 or later and has tiles, or -1 for the rest; got {pair}"
             )
-        first = _number(t, start)
-        whole = type(count) is int and count == -1
-        end = None if whole else _two(t, AddOp, first, _number(t, count))
-        box.append((None if start == 0 and type(start) is int else first, end))
+        box.append((None if start == 0 and type(start) is int else _far(t, start), _end(t, start, count)))
     return _walk(t, (out,), box)
 
 
 def _number(t: Translator, value: object) -> Value:
-    number = as_tile(t, value, "a tile number")
-    if not is_scalar(number) or not tile_type(number).number.is_integer:
+    number = place_tile(t, value, "a tile number")
+    if not is_scalar(number):
         raise t.wrong_type(f"tile numbers are whole numbers and integer scalars, got {describe(value)}")
-    return cast(t, number, int32)
+    return number
+
+
+FAR = 1 << 40
+"""Behind all tiles that there can be, and two of it are an int64."""
+
+
+def _far(t: Translator, value: object) -> Value:
+    """A tile number as int64, one that is behind all tiles as one that is not so far behind."""
+    number = cast(t, _number(t, value), int64)
+    return t.add(MinOp(lhs=number, rhs=t.constant(FAR, int64), result=Value(scalar(int64)))).result
+
+
+def _end(t: Translator, start: object, count: object) -> Value | None:
+    """The tile behind a box's last one along an axis, as int64; None where the box has all the rest."""
+    if type(count) is int and count == -1:
+        return None
+    number = _far(t, count)
+    end = t.add(AddOp(lhs=_far(t, start), rhs=number, result=Value(scalar(int64)))).result
+    if type(count) is int:
+        return end
+
+    def compared(predicate: str, limit: int) -> Value:
+        limit_value = t.constant(limit, int64)
+        return t.add(
+            CompareOp(lhs=number, rhs=limit_value, predicate=predicate, result=Value(scalar(bool_)))
+        ).result
+
+    t.add(AssertOp(condition=compared("ge", -1), message="a box has tiles, or -1 for the rest"))
+    far = t.constant(FAR, int64)
+    rest = compared("eq", -1)
+    return t.add(SelectOp(condition=rest, if_true=far, if_false=end, result=Value(scalar(int64)))).result
 
 
 def _walk(
@@ -219,6 +250,7 @@ def _inside(
     found: Value | None = None
     for number, (first, end) in zip(numbers, box, strict=True):
         assert isinstance(number, Value)
+        number = cast(t, number, int64)
         for limit, predicate in ((first, "ge"), (end, "lt")):
             if limit is None:
                 continue

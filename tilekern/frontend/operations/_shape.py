@@ -26,7 +26,7 @@ from ...ir import (
     tile_shape_problem,
 )
 from .._operators import binary
-from .._pointers import place_tile
+from .._pointers import narrowed, place_tile
 from .._promotion import as_tile, cast, meet, promote, typed
 from .._promotion import broadcast_to as broadcast_value
 from .._promotion import reshape as reshape_value
@@ -203,7 +203,7 @@ def _part_index(t: Translator, value: Value, index: object, sides: tuple[int, ..
         number = place_tile(t, part, "an index")
         if not is_scalar(number):
             raise t.wrong_type(f"an index is of whole numbers and integer scalars, got {describe(part)}")
-        numbers.append(cast(t, number, int32))
+        numbers.append(narrowed(t, number))
     return tuple(numbers)
 
 
