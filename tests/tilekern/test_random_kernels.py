@@ -197,3 +197,16 @@ def test_other_orders_agree_at_length():
 def test_planted_bugs_are_found():
     done = run("planted_bugs.py", "--workers", 2, "--assembled")
     assert done.returncode == 0, done.stdout + done.stderr[-1000:]
+
+
+def test_pipelines_agree_with_numpy():
+    """Larger tiles, streamed through loops: `tools/random_pipelines.py`."""
+    done = run("random_pipelines.py", "--count", 150)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert "150 programs on host:0, 0 problems" in done.stdout
+
+
+@pytest.mark.gpu
+def test_compiled_pipelines_agree_with_numpy():
+    done = run("random_pipelines.py", "--count", 64, "--device", "cuda:0", "--workers", 4)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]

@@ -22,6 +22,15 @@ loads it, the assembler carries the place in shared memory, not what is in it, a
 place: of rows loaded a turn ahead of their use, each was the row after it (seen on an H200), others hung, and some were
 not assembled at all. A tile of numbers computed from the load is carried in registers.
 
+So are the loads of a loop that hands a tile on from one of its variables to another, for a later turn. Turns that load
+by the accelerator are taken apart and overlap, and behind the last one such a variable had the number of another turn
+(seen on an H200, of loops with fewer turns than overlap).
+
+A store in a loop of what is the same in all its turns is a direct one. The assembler puts such a tile into shared
+memory once, in front of the loop, and uses it for other stores of the same numbers, which look for their parts where
+their own copy would have them (seen on an H200: a store behind such a loop wrote what was elsewhere in shared memory,
+or stopped).
+
 Reductions into memory take the accelerator too, and Tile IR has no hint for them: they get a view whose base nobody
 knows to be aligned, since a number was added that is always 0, but not by what the assembler knows. That the
 accelerator cannot serve.
@@ -69,6 +78,7 @@ from ..ir import (
     ShiftRightOp,
     StoreOp,
     StoreSparseOp,
+    TileType,
     UnpackOp,
     Value,
     YieldOp,
@@ -87,8 +97,11 @@ _REARRANGES = (BitcastOp, BroadcastOp, CatOp, ExtractOp, InsertOp, PackOp, Permu
 
 @dataclass(frozen=True)
 class DirectAccesses(Pass):
-    """Forbid the tensor memory accelerator to kernels whose accesses have an order, to stores of parts, and to loads of
-    tiles that loops carry."""
+    """Forbid the tensor memory accelerator where it would get an access wrong, or where it was asked to.
+
+    That is in kernels whose accesses have an order, for stores of parts, for loads of tiles that loops carry or hand
+    on, and for stores of what is the same in all turns.
+    """
 
     name = "direct-accesses"
     everywhere: bool = False
@@ -115,33 +128,55 @@ class _Direct:
             if isinstance(op, MemoryOp)
             for behind in self._flow.behind(op.result_token)
         )
-        self._carried = self._loads_that_loops_carry(function)
+        self._alone = self._loads_that_loops_carry(function)
+        for op in walk(function.body):
+            if isinstance(op, ForOp | LoopOp):
+                if self._hands_on(op):
+                    self._alone.update(one for one in walk(op.body) if isinstance(one, LoadOp | LoadSparseOp))
+                self._alone |= _stores_of_the_same(op)
 
     def _loads_that_loops_carry(self, function: Function) -> set[Op]:
         """Those whose tile goes into a loop, on to its next turn, or out of it, as it was loaded."""
-        waiting: list[Value] = []
+        carried: list[Value] = []
         for op in walk(function.body):
             if isinstance(op, ContinueOp | BreakOp):
-                waiting += op.values
+                carried += op.values
             elif isinstance(op, ForOp | LoopOp):
-                waiting += op.initial
-        loads: set[Op] = set()
+                carried += op.initial
+        made = {self._made.get(value) for value in self._origins(carried)}
+        return {op for op in made if isinstance(op, LoadOp | LoadSparseOp)}
+
+    def _hands_on(self, loop: ForOp | LoopOp) -> bool:
+        """Whether a tile that it carries becomes another one that it carries, in the next turn."""
+        carried = loop.body.arguments[len(loop.body.arguments) - len(loop.initial) :]
+        tiles = {value for value in carried if isinstance(value.type, TileType) and value.type.shape}
+        return any(
+            not tiles.isdisjoint(set(self._origins([value])) - {own})
+            for end in self._flow.ends(loop)
+            for own, value in zip(carried, end.operands[-len(carried) :], strict=True)
+            if value.type == own.type and own in tiles
+        )
+
+    def _origins(self, values: list[Value]) -> list[Value]:
+        """What tiles are, but for their shape and order and for the branch that is taken."""
+        waiting = list(values)
+        found: list[Value] = []
         seen: set[Value] = set()
         while waiting:
             value = waiting.pop()
-            made = self._made.get(value)
-            if made is None or value in seen:
+            if value in seen:
                 continue
             seen.add(value)
-            if isinstance(made, LoadOp | LoadSparseOp):
-                loads.add(made)
-            elif isinstance(made, _REARRANGES):
+            made = self._made.get(value)
+            if isinstance(made, _REARRANGES):
                 waiting += made.operands
             elif isinstance(made, IfOp):
                 place = made.merged.index(value)
                 ends = (made.then.terminator, made.otherwise.terminator)
                 waiting += [end.values[place] for end in ends if isinstance(end, YieldOp)]
-        return loads
+            else:
+                found.append(value)
+        return found
 
     def _has_to_wait(self, access: MemoryOp, first: MemoryOp) -> bool:
         """Whether `access` writes, and what it writes was computed from what `first` has just loaded."""
@@ -191,7 +226,7 @@ class _Direct:
     def _keeps_away(self, op: LoadOp | LoadSparseOp | StoreOp | StoreSparseOp) -> bool:
         is_part = isinstance(op, StoreOp | StoreSparseOp) and self._is_part(op.tile)
         return (
-            self._are_ordered or is_part or op in self._carried or (self._everywhere and op.allow_tma is None)
+            self._are_ordered or is_part or op in self._alone or (self._everywhere and op.allow_tma is None)
         )
 
     def _is_part(self, tile: Value) -> bool:
@@ -221,3 +256,24 @@ class _Direct:
         op.view = own_view.result
         ops += [blocks, places, zero, base, own_tensor, own_view]
         return True
+
+
+def _stores_of_the_same(loop: ForOp | LoopOp) -> set[Op]:
+    """The stores of a loop's turn, not of loops in it, whose tile does not depend on the turn."""
+    own: set[Value] = set(loop.body.arguments)
+    found: set[Op] = set()
+
+    def look(block: Block) -> None:
+        for op in block.ops:
+            if isinstance(op, StoreOp | StoreSparseOp) and op.tile not in own:
+                found.add(op)
+            if isinstance(op, ForOp | LoopOp):
+                own.update(op.results)
+                continue
+            for region in op.regions:
+                look(region)
+            if op.effect != "none" or not own.isdisjoint(op.operands):
+                own.update(op.results)
+
+    look(loop.body)
+    return found
