@@ -17,7 +17,6 @@ from ._operands import (
     Operand,
     check_dtype,
     check_flags,
-    check_operands,
     check_shape,
     floor_power_of_two,
     following,
@@ -117,7 +116,7 @@ def attention(
         )
         return op.grid((-(-queries // plan.queries), heads, batch)).first()
 
-    return with_tensors(launch, q, k, v, lengths, optional=1)
+    return with_tensors("attention", launch, {"out": out}, optional=1, q=q, k=k, v=v, lengths=lengths)
 
 
 def _check_heads(name: str, q: Tensor, **cached: Tensor) -> None:
@@ -197,7 +196,6 @@ def attention_decode(
         place = mutable(
             output("attention_decode", out, q.shape, q.dtype, view=(batch, key_heads, group, size))
         )
-        check_operands("attention_decode", out, q=q, keys=keys, values=values, positions=positions)
         factor = _factor("attention_decode", scale, size)
         grouped = viewed("attention_decode", (batch, key_heads, group, size), q=q)
         tile = (rows, block, max(16, side))
@@ -213,7 +211,9 @@ def attention_decode(
             )
         ).reshape(q.shape)
 
-    return with_tensors(launch, q, keys, values, positions)
+    return with_tensors(
+        "attention_decode", launch, {"out": out}, q=q, keys=keys, values=values, positions=positions
+    )
 
 
 def update_cache(
@@ -249,7 +249,9 @@ def update_cache(
         op = kernel(ca.mut(keys), ca.mut(values), k, v, positions, tile)
         return op.grid((k.shape[2] if keys.size else 0, batch)).map(lambda made: (made[0], made[1]))
 
-    return with_tensors(launch, k, v, positions)
+    return with_tensors(
+        "update_cache", launch, {"keys": keys, "values": values}, k=k, v=v, positions=positions
+    )
 
 
 def rotary_tables(
@@ -315,4 +317,6 @@ def rotary(
             op = tuned(raw.rotary, occupancy=occupancy)(place, paired, *rest)
         return op.grid(tokens if x.size else 0).first().reshape(x.shape)
 
-    return with_tensors(launch, x, cosine, sine, positions)
+    return with_tensors(
+        "rotary", launch, {"out": out}, in_place=in_place, x=x, cosine=cosine, sine=sine, positions=positions
+    )

@@ -13,7 +13,6 @@ from ._operands import (
     check_choice,
     check_dtype,
     check_flags,
-    check_operands,
     check_shape,
     first_of,
     following,
@@ -97,6 +96,15 @@ def matmul(
     if persistent and splits not in (None, 1):
         raise ValueError("matmul: persistent walks whole tiles; splits is for few tiles")
 
+    multiply = _multiplied(activation, splits, persistent, tf32, out)
+    return with_tensors("matmul", multiply, {"out": out}, optional=2, a=a, b=b, bias=bias, residual=residual)
+
+
+def _multiplied(
+    activation: str, splits: int | None, persistent: bool | None, tf32: bool, out: Tensor | None
+) -> Callable[[Tensor, Tensor, Tensor | None, Tensor | None], DeviceOp[Tensor]]:
+    """What `matmul` does with its tensors."""
+
     def launch(a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None) -> DeviceOp[Tensor]:
         check_dtype("matmul", FLOATS, a=a, bias=bias, residual=residual)
         check_dtype("matmul", (a.dtype,), b=b)
@@ -107,7 +115,6 @@ def matmul(
         check_shape("matmul", (m, n), residual=residual)
         plan = product_plan(a, m, n, k, tf32=tf32)
         place = output("matmul", out, (m, n), a.dtype)
-        check_operands("matmul", out, a=a, b=b, bias=bias, residual=residual)
         product = _Product(a, b, bias, residual, activation, precision_of(a, tf32))
         steps = -(-k // plan.depth)  # a share has one at least: more shares would be sums of nothing
         parts = 1 if persistent else int(splits or 0) or _splits(plan, m, n, k, multiprocessors(a))
@@ -120,7 +127,7 @@ def matmul(
             plan = plan._replace(num_worker_warps=EIGHT_WARPS, occupancy=None, latency=None)
         return _along_rows(a, b, tf32, lambda a, b: _made(plan, parts, place, product._replace(a=a, b=b)))
 
-    return with_tensors(launch, a, b, bias, residual, optional=2)
+    return launch
 
 
 def _made(
@@ -266,7 +273,16 @@ def linear(
     """
     check_choice("linear", "activation", activation, ACTIVATIONS)
     check_flags("linear", tf32=tf32)
-    return with_tensors(_layer("linear", activation, tf32, out), x, weight, bias, residual, optional=2)
+    return with_tensors(
+        "linear",
+        _layer("linear", activation, tf32, out),
+        {"out": out},
+        optional=2,
+        x=x,
+        weight=weight,
+        bias=bias,
+        residual=residual,
+    )
 
 
 def _layer(
@@ -295,10 +311,7 @@ def _layer(
         else:
             place_now = None if out is None else output(name, out, shape, x.dtype, view=(m, n))
             assert not isinstance(place_now, ca.DeviceOp)
-            check_operands(name, out, x=x, weight=weight, bias=bias, residual=residual)
-            op = matmul(
-                rows, weight.T, bias=bias, activation=activation, residual=more, tf32=tf32, out=place_now
-            )
+            op = _multiplied(activation, None, None, tf32, place_now)(rows, weight.T, bias, more)
         return op if len(shape) == 2 else op.reshape(shape)
 
     return launch
@@ -314,7 +327,7 @@ def matvec(
             raise shape_error("matvec", weight=weight, x=x)
         return _layer("matvec", "none", False, out)(x, weight, bias, None)
 
-    return with_tensors(launch, weight, x, bias, optional=1)
+    return with_tensors("matvec", launch, {"out": out}, optional=1, weight=weight, x=x, bias=bias)
 
 
 def batched_matmul(
@@ -336,7 +349,6 @@ def batched_matmul(
         (count, m, k), n = a.shape, b.shape[2]
         plan = product_plan(a, m, n, k, tf32=tf32, count=count)
         place = output("batched_matmul", out, (count, m, n), a.dtype)
-        check_operands("batched_matmul", out, a=a, b=b)
         tiles = place.partition((1, plan.rows, plan.columns))
 
         def multiply(a: Tensor, b: Tensor) -> DeviceOp[Tensor]:
@@ -349,4 +361,4 @@ def batched_matmul(
 
         return _along_rows(a, b, tf32, multiply)
 
-    return with_tensors(launch, a, b)
+    return with_tensors("batched_matmul", launch, {"out": out}, a=a, b=b)
