@@ -29,6 +29,7 @@ from ._operands import (
     shape_error,
     tuned,
     viewed,
+    with_later,
     with_tensors,
 )
 from ._plans import attention_plan, multiprocessors, precision_of
@@ -203,13 +204,14 @@ def attention_decode(
             parts, weights, grouped, keys, values, positions, factor, int(window or 0), tile
         ).grid((shares, key_heads if group else 0, batch))
         last = (power_of_two(shares), power_of_two(group), side)
-        return op.then(
+        combined = op.then(
             lambda made: (
                 following(raw.combine_shares)(place, made[0], made[1], last)
                 .grid((key_heads if group else 0, batch))
                 .first()
             )
-        ).reshape(q.shape)
+        )
+        return with_later("attention_decode", combined, out=out).reshape(q.shape)
 
     return with_tensors(
         "attention_decode", launch, {"out": out}, q=q, keys=keys, values=values, positions=positions

@@ -23,6 +23,7 @@ from ._operands import (
     rows_of,
     shape_error,
     tuned,
+    with_later,
     with_tensors,
 )
 from ._plans import (
@@ -95,26 +96,31 @@ def matmul(
         check_flags("matmul", persistent=persistent)
     if persistent and splits not in (None, 1):
         raise ValueError("matmul: persistent walks whole tiles; splits is for few tiles")
-
-    multiply = _multiplied(activation, splits, persistent, tf32, out)
+    multiply = _multiplied("matmul", ("a", "b"), activation, splits, persistent, tf32, out)
     return with_tensors("matmul", multiply, {"out": out}, optional=2, a=a, b=b, bias=bias, residual=residual)
 
 
 def _multiplied(
-    activation: str, splits: int | None, persistent: bool | None, tf32: bool, out: Tensor | None
+    name: str,
+    factors: tuple[str, str],
+    activation: str,
+    splits: int | None,
+    persistent: bool | None,
+    tf32: bool,
+    out: Tensor | None,
 ) -> Callable[[Tensor, Tensor, Tensor | None, Tensor | None], DeviceOp[Tensor]]:
-    """What `matmul` does with its tensors."""
+    """What `matmul` does with its tensors; `name` and `factors` are what messages call it and the first two."""
 
     def launch(a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None) -> DeviceOp[Tensor]:
-        check_dtype("matmul", FLOATS, a=a, bias=bias, residual=residual)
-        check_dtype("matmul", (a.dtype,), b=b)
+        check_dtype(name, FLOATS, a=a, bias=bias, residual=residual)
+        check_dtype(name, (a.dtype,), b=b)
         if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
-            raise shape_error("matmul", a=a, b=b)
+            raise shape_error(name, a=a, b=b)
         (m, k), n = a.shape, b.shape[1]
-        check_shape("matmul", (n,), bias=bias)
-        check_shape("matmul", (m, n), residual=residual)
+        check_shape(name, (n,), bias=bias)
+        check_shape(name, (m, n), residual=residual)
         plan = product_plan(a, m, n, k, tf32=tf32)
-        place = output("matmul", out, (m, n), a.dtype)
+        place = output(name, out, (m, n), a.dtype)
         product = _Product(a, b, bias, residual, activation, precision_of(a, tf32))
         steps = -(-k // plan.depth)  # a share has one at least: more shares would be sums of nothing
         parts = 1 if persistent else int(splits or 0) or _splits(plan, m, n, k, multiprocessors(a))
@@ -125,7 +131,15 @@ def _multiplied(
             plan = product_plan(a, m, n, k, tf32=tf32, forms=ALL_FORMS)
         if plan.num_worker_warps is None and plan.form == "persistent" and activation in _SLOW:
             plan = plan._replace(num_worker_warps=EIGHT_WARPS, occupancy=None, latency=None)
-        return _along_rows(a, b, tf32, lambda a, b: _made(plan, parts, place, product._replace(a=a, b=b)))
+        later = {"bias": bias, "residual": residual, "out": out}
+
+        def multiply(a: Tensor, b: Tensor) -> DeviceOp[Tensor]:
+            return _made(plan, parts, place, product._replace(a=a, b=b))
+
+        copies = _along_rows(a, b, tf32, multiply)
+        if copies is not None:
+            return with_later(name, copies, **dict(zip(factors, (a, b), strict=True)), **later)
+        return with_later(name, multiply(a, b), **later) if parts > 1 else multiply(a, b)
 
     return launch
 
@@ -156,15 +170,15 @@ def _made(
 
 def _along_rows(
     a: Tensor, b: Tensor, tf32: bool, multiply: Callable[[Tensor, Tensor], DeviceOp[Tensor]]
-) -> DeviceOp[Tensor]:
-    """`multiply(a, b)`, of copies that lie along the common axis where that is sooner done.
+) -> DeviceOp[Tensor] | None:
+    """`multiply(a, b)` of copies that lie along the common axis, or None where it is sooner done without.
 
     Shapes are (..., m, k) and (..., k, n).
     """
     m, n = a.shape[-2], b.shape[-1]
     copy_a, copy_b = copy_pays(a, -1, n, tf32=tf32), copy_pays(b, -2, m, tf32=tf32)
     if not copy_a and not copy_b:
-        return multiply(a, b)
+        return None
     first = transpose(_swapped(a)) if copy_a else ca.value(a)
     second = transpose(b).map(_swapped) if copy_b else ca.value(b)
     return ca.zip(first, second).then(lambda factors: multiply(*factors))
@@ -311,7 +325,9 @@ def _layer(
         else:
             place_now = None if out is None else output(name, out, shape, x.dtype, view=(m, n))
             assert not isinstance(place_now, ca.DeviceOp)
-            op = _multiplied(activation, None, None, tf32, place_now)(rows, weight.T, bias, more)
+            op = _multiplied(name, ("x", "weight"), activation, None, None, tf32, place_now)(
+                rows, weight.T, bias, more
+            )
         return op if len(shape) == 2 else op.reshape(shape)
 
     return launch
@@ -359,6 +375,7 @@ def batched_matmul(
                 return first_of(kernel(walk, *rest, plan.latency))
             return first_of(_hinted(raw.batched_matmul, plan)(tiles, *rest))
 
-        return _along_rows(a, b, tf32, multiply)
+        copies = _along_rows(a, b, tf32, multiply)
+        return multiply(a, b) if copies is None else with_later("batched_matmul", copies, a=a, b=b, out=out)
 
     return with_tensors("batched_matmul", launch, {"out": out}, a=a, b=b)

@@ -27,6 +27,7 @@ from ._operands import (
     row_tile,
     rows_of,
     tuned,
+    with_later,
     with_tensors,
 )
 from ._plans import multiprocessors
@@ -142,7 +143,7 @@ def _softmax_in_shares(x: Tensor, chunk: int, out: Tensor | None) -> DeviceOp[Te
     count = -(-columns // chunk)
     place = output("softmax", out, x.shape, x.dtype, view=(rows, columns)).partition((1, chunk))
     largest, total = (ca.empty((rows, count), ca.float32).partition((1, 1)) for _ in range(2))
-    return raw.softmax_shares(largest, total, across, chunk).then(
+    op = raw.softmax_shares(largest, total, across, chunk).then(
         lambda made: first_of(
             following(raw.softmax_of_shares)(
                 place, across, made[0].tensor, made[1].tensor, power_of_two(count)
@@ -150,6 +151,7 @@ def _softmax_in_shares(x: Tensor, chunk: int, out: Tensor | None) -> DeviceOp[Te
             x.shape,
         )
     )
+    return with_later("softmax", op, out=out)
 
 
 def rms_norm(

@@ -48,6 +48,7 @@ __all__ = [
     "tuned",
     "vector_tile",
     "viewed",
+    "with_later",
     "with_tensors",
 ]
 
@@ -142,7 +143,7 @@ def _no_operand(name: str, parameter: str, given: str, value: object, hint: str)
 
 
 def check_operands(
-    name: str, outputs: Mapping[str, Tensor], operands: Mapping[str, Tensor], changed: str | None = None
+    name: str, outputs: dict[str, Tensor], operands: dict[str, Tensor], changed: str | None = None
 ) -> None:
     """Refuse memory that a kernel would: what is written shared or not to be written, several devices, strides.
 
@@ -153,30 +154,58 @@ def check_operands(
             be written): each names the function and its parameters.
     """
     device, first = None, ""
-    written: dict[str, Tensor] = {}
-    read: dict[str, Tensor] = {}
     for group in (operands, outputs):
         for parameter, tensor in group.items():
-            buffer, strides = tensor._buffer, tensor.strides
-            if device is None:
+            buffer = tensor._buffer
+            if buffer.device is not device:
+                if device is not None:
+                    raise ca.ContextError(
+                        f"{name}: {first} is on {device}, {parameter} on {tensor.device}; "
+                        "copy one over through the host"
+                    )
                 device, first = buffer.device, parameter
-            elif buffer.device is not device:
-                raise ca.ContextError(
-                    f"{name}: {first} is on {device}, {parameter} on {tensor.device}; copy one over through the host"
-                )
-            if buffer.is_freed:
+            if buffer.address < 0 and buffer.is_freed:
                 raise ca.ClosedError(f"{name}: the memory of {parameter} was freed")
             is_written = group is outputs or parameter == changed
-            (written if is_written else read)[parameter] = tensor
             if is_written and buffer.read_only:
                 raise ValueError(f"{name}: {parameter} is over read-only memory of another library")
-            if (is_written and not tensor.is_contiguous) or (strides and min(strides) < 0):
-                problem = layout_problem(tensor.shape, strides, is_written)
+            if not tensor.is_contiguous or 0 in tensor.shape:
+                problem = layout_problem(tensor.shape, tensor.strides, is_written)
                 if problem is not None:
                     advice = "pass a contiguous one" if is_written else f"copy it first: ca.copy({parameter})"
                     raise KernelArgumentError(f"{name}: {parameter} {problem}; {advice}")
-    if written:
+    if outputs or changed in operands:
+        written = {p: t for p, t in operands.items() if p == changed} | outputs
+        read = {p: t for p, t in operands.items() if p != changed}
         check_aliases(name, list(written.values()), list(read.values()), [*written, *read])
+
+
+def with_later(name: str, op: DeviceOp[T], **later: Tensor | None) -> DeviceOp[T]:
+    """`op`, of several kernels: what only a later one takes is checked to be there yet when the first is to run.
+
+    Memory may be freed after the call, and a graph's output be overwritten by its next launch.
+
+    Raises:
+        ClosedError, StaleOutputError, NotFilledYetError: when it runs; nothing was enqueued.
+    """
+    tensors = {parameter: tensor for parameter, tensor in later.items() if tensor is not None}
+    if not tensors:
+        return op
+
+    def checked(ctx: ca.ExecutionContext) -> DeviceOp[T]:
+        for parameter, tensor in tensors.items():
+            buffer = tensor._buffer
+            if buffer.address < 0 or buffer.is_recorded:
+                try:
+                    if ctx.stream._recorder is None:
+                        buffer.check_filled()
+                    else:
+                        buffer.check_usable()
+                except ca.CudaAsyncError as error:
+                    raise type(error)(f"{name}: {parameter}: {error}") from None
+        return op
+
+    return ca.with_context(checked)
 
 
 def output(

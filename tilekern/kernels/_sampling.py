@@ -27,6 +27,7 @@ from ._operands import (
     output,
     power_of_two,
     tuned,
+    with_later,
     with_tensors,
 )
 
@@ -59,13 +60,14 @@ def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
             return found[1].unpartition().reshape(rows)
         places = ca.empty((rows, chunks), ca.int32).partition((1, 1))
         found = raw.argmax_chunks(values, places, x, chunk)
-        return found.then(
+        op = found.then(
             lambda made: first_of(
                 following(raw.argmax_of_chunks)(
                     place.partition(1), made[0].unpartition(), made[1].unpartition(), power_of_two(chunks)
                 )
             )
         )
+        return with_later("argmax", op, out=out)
 
     return with_tensors("argmax", launch, {"out": out}, x=x)
 
@@ -130,13 +132,14 @@ def sample_top_k(
         values = ca.empty((rows, candidates), ca.float32).partition((1, size))
         places = ca.empty((rows, candidates), ca.int32).partition((1, size))
         rest = (counters, float(temperature), float(top_p), k0, k1, k, (power_of_two(candidates), size))
-        return raw.top_k_chunks(values, places, logits, k, chunk).then(
+        op = raw.top_k_chunks(values, places, logits, k, chunk).then(
             lambda made: first_of(
                 following(raw.sample_candidates)(
                     place.partition(1), made[0].unpartition(), made[1].unpartition(), *rest
                 )
             )
         )
+        return with_later("sample_top_k", op, counters=counters, out=out)
 
     return with_tensors("sample_top_k", launch, {"out": out}, logits=logits, counters=counters)
 
