@@ -228,7 +228,10 @@ def _in_parts(
     shape = (parts, a.shape[0], b.shape[1])
     shares = ca.empty(shape, "float32").partition((1, plan.rows, plan.columns))
     made = _hinted(raw.matmul_split_k, plan)(shares, a, b, plan.depth, precision)
-    tiles = place.partition(tuple(map(min, SUM_TILE, (plan.rows, plan.columns))))
+    whole = (plan.rows, plan.columns)
+    # small tiles of a very wide product would be more than a grid has, and found so behind the first kernel
+    is_wide = -(-shape[2] // SUM_TILE[1]) > a._buffer.device.limits.max_grid[1]
+    tiles = place.partition(whole if is_wide else tuple(map(min, SUM_TILE, whole)))
     return first_of(following(raw.sum_splits)(tiles, first_of(made), bias, residual, activation))
 
 

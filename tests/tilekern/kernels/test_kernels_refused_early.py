@@ -250,6 +250,22 @@ def test_a_stale_output_of_a_graph_is_refused_before_the_first_kernel(host):
     assert stream._next == before
 
 
+@pytest.mark.parametrize("case", ["matmul", "batched_matmul", "linear"])
+def test_what_comes_behind_copies_of_factors_is_refused_before_them(host, monkeypatch, case):
+    """Where a factor is copied first, so that it lies along the common axis: then every operand comes later."""
+    monkeypatch.setattr("tilekern.kernels._matmul.copy_pays", lambda *_, **__: True)
+    assert not called(case).to_host().sync().any()
+    for parameter in CALLS[case][1]:
+        freed = zeros(case, parameter)
+        op = called(case, **{parameter: freed})
+        freed.free()
+        stream = host.create_stream()
+        before = stream._next
+        with pytest.raises(ca.ClosedError, match=rf"^{case}: {parameter}: .* memory was freed"):
+            op.sync_on(stream)
+        assert stream._next == before
+
+
 def test_products_in_parts_are_recorded_with_what_a_graph_makes(device):
     """Operands that hold nothing yet, and that the second kernel takes."""
     a, b = ca.ones((4, 512)).sync(), ca.ones((512, 6)).sync()
