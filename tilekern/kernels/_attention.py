@@ -47,6 +47,9 @@ LEAST_SCALE = 1e-30
 DECODE_KEYS = 64
 """Keys of a tile where there is one query."""
 
+COMBINED = 1 << 16
+"""Elements of shares that a block puts together: of more, the assembler takes minutes, or gives up."""
+
 
 def attention(
     q: Operand,
@@ -168,7 +171,7 @@ def attention_decode(
             written it: there, make caches with `ca.zeros`).
         window: it sees that many at most, the last ones; what lies before may be anything too.
         scale: 1 / sqrt(head size) if left out.
-        splits: how many shares, chosen if left out.
+        splits: how many shares, chosen if left out; fewer where there are not as many, or heads are large.
         out: where the result goes, like q; new memory if not given.
     """
     if window is not None and not is_count(window):
@@ -191,7 +194,9 @@ def attention_decode(
         rows = power_of_two(group) if q.dtype.itemsize == 4 else max(16, power_of_two(group))
         steps = -(-capacity // block)
         busy = floor_power_of_two(-(-2 * multiprocessors(q) // max(1, batch * key_heads)))
-        shares = min(int(splits or 0) or max(1, min(busy, 64, -(-steps // 2))), max(1, steps))
+        shares = min(
+            int(splits or 0) or max(1, min(busy, 64, -(-steps // 2))), max(1, steps), COMBINED // side
+        )
         parts = ca.empty((batch, key_heads, shares, group, size), "float32").map(ca.mut)
         weights = ca.empty((batch, key_heads, shares, group), "float32").map(ca.mut)
         place = mutable(
@@ -203,11 +208,12 @@ def attention_decode(
         op = tuned(raw.attention_decode, occupancy=occupancy)(
             parts, weights, grouped, keys, values, positions, factor, int(window or 0), tile
         ).grid((shares, key_heads if group else 0, batch))
-        last = (power_of_two(shares), power_of_two(group), side)
+        at_once = max(1, COMBINED // (power_of_two(shares) * side))
+        last = (power_of_two(shares), min(power_of_two(group), at_once), side)
         combined = op.then(
             lambda made: (
                 following(raw.combine_shares)(place, made[0], made[1], last)
-                .grid((key_heads if group else 0, batch))
+                .grid((key_heads, batch, -(-group // last[1])))
                 .first()
             )
         )
