@@ -25,7 +25,7 @@ from ._meta import Meta, MetaMapped, MetaMut, MetaPartition
 from ._parameters import Parameter
 from ._written import IMPLICIT_CONSTANTS, Slot
 
-__all__ = ["as_scalar", "flat_slots", "packed", "specialize"]
+__all__ = ["as_scalar", "flat_slots", "layout_problem", "packed", "specialize"]
 
 _PARTITIONS = (Partition, MetaPartition, MappedPartition, MetaMapped)
 _TENSORS = (Tensor, Read, Mut, Meta, MetaMut, *_PARTITIONS)
@@ -182,20 +182,28 @@ def _may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return False
 
 
+def layout_problem(shape: Sequence[int], strides: Sequence[int], is_written: bool) -> str | None:
+    """Why a kernel takes no tensor of these strides, as what is said of it, or None if it does."""
+    # the compiler knows no strides below 1; those of axes of length 0 and 1 do not matter
+    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+        if stride < 0 and extent > 1:
+            return f"has a negative stride along axis {axis}"
+    if is_written and 0 not in shape and _may_overlap(shape, strides):
+        return (
+            f"is stored to, and with shape {tuple(shape)} and strides {tuple(strides)} some of its elements "
+            "may be the same memory"
+        )
+    return None
+
+
 def _tensor_spec(
     where: str, tensor: Any, writable: bool, limit: int, declared: ArrayAnnotation | None
 ) -> TensorSpec:
     dtype = _element_type(where, tensor)
     shape, strides = tensor.shape, tensor.strides
-    # the compiler knows no strides below 1; those of axes of length 0 and 1 do not matter
-    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
-        if stride < 0 and extent > 1:
-            raise KernelArgumentError(f"{where} has a negative stride along axis {axis}; copy it first")
-    if writable and 0 not in shape and _may_overlap(shape, strides):
-        raise KernelArgumentError(
-            f"{where} is stored to, and with shape {tuple(shape)} and strides {tuple(strides)} some of its elements "
-            "may be the same memory; copy it first"
-        )
+    problem = layout_problem(shape, strides, writable)
+    if problem is not None:
+        raise KernelArgumentError(f"{where} {problem}; copy it first")
     span = sum(abs(stride) * max(extent - 1, 0) for extent, stride in zip(shape, strides, strict=True))
     narrow = max(span, *shape, *map(abs, strides)) <= int32.highest
     itemsize = dtype.itemsize

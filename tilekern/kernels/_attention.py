@@ -17,7 +17,6 @@ from ._operands import (
     Operand,
     check_dtype,
     check_flags,
-    check_operands,
     check_shape,
     floor_power_of_two,
     following,
@@ -30,6 +29,7 @@ from ._operands import (
     shape_error,
     tuned,
     viewed,
+    with_later,
     with_tensors,
 )
 from ._plans import attention_plan, multiprocessors, precision_of
@@ -46,6 +46,9 @@ LEAST_SCALE = 1e-30
 
 DECODE_KEYS = 64
 """Keys of a tile where there is one query."""
+
+COMBINED = 1 << 16
+"""Elements of shares that a block puts together: of more, the assembler takes minutes, or gives up."""
 
 
 def attention(
@@ -117,7 +120,7 @@ def attention(
         )
         return op.grid((-(-queries // plan.queries), heads, batch)).first()
 
-    return with_tensors(launch, q, k, v, lengths, optional=1)
+    return with_tensors("attention", launch, {"out": out}, optional=1, q=q, k=k, v=v, lengths=lengths)
 
 
 def _check_heads(name: str, q: Tensor, **cached: Tensor) -> None:
@@ -168,7 +171,7 @@ def attention_decode(
             written it: there, make caches with `ca.zeros`).
         window: it sees that many at most, the last ones; what lies before may be anything too.
         scale: 1 / sqrt(head size) if left out.
-        splits: how many shares, chosen if left out.
+        splits: how many shares, chosen if left out; fewer where there are not as many, or heads are large.
         out: where the result goes, like q; new memory if not given.
     """
     if window is not None and not is_count(window):
@@ -191,29 +194,34 @@ def attention_decode(
         rows = power_of_two(group) if q.dtype.itemsize == 4 else max(16, power_of_two(group))
         steps = -(-capacity // block)
         busy = floor_power_of_two(-(-2 * multiprocessors(q) // max(1, batch * key_heads)))
-        shares = min(int(splits or 0) or max(1, min(busy, 64, -(-steps // 2))), max(1, steps))
+        shares = min(
+            int(splits or 0) or max(1, min(busy, 64, -(-steps // 2))), max(1, steps), COMBINED // side
+        )
         parts = ca.empty((batch, key_heads, shares, group, size), "float32").map(ca.mut)
         weights = ca.empty((batch, key_heads, shares, group), "float32").map(ca.mut)
         place = mutable(
             output("attention_decode", out, q.shape, q.dtype, view=(batch, key_heads, group, size))
         )
-        check_operands("attention_decode", out, q=q, keys=keys, values=values, positions=positions)
         factor = _factor("attention_decode", scale, size)
         grouped = viewed("attention_decode", (batch, key_heads, group, size), q=q)
         tile = (rows, block, max(16, side))
         op = tuned(raw.attention_decode, occupancy=occupancy)(
             parts, weights, grouped, keys, values, positions, factor, int(window or 0), tile
         ).grid((shares, key_heads if group else 0, batch))
-        last = (power_of_two(shares), power_of_two(group), side)
-        return op.then(
+        at_once = max(1, COMBINED // (power_of_two(shares) * side))
+        last = (power_of_two(shares), min(power_of_two(group), at_once), side)
+        combined = op.then(
             lambda made: (
                 following(raw.combine_shares)(place, made[0], made[1], last)
-                .grid((key_heads if group else 0, batch))
+                .grid((key_heads, batch, -(-group // last[1])))
                 .first()
             )
-        ).reshape(q.shape)
+        )
+        return with_later("attention_decode", combined, out=out).reshape(q.shape)
 
-    return with_tensors(launch, q, keys, values, positions)
+    return with_tensors(
+        "attention_decode", launch, {"out": out}, q=q, keys=keys, values=values, positions=positions
+    )
 
 
 def update_cache(
@@ -249,7 +257,9 @@ def update_cache(
         op = kernel(ca.mut(keys), ca.mut(values), k, v, positions, tile)
         return op.grid((k.shape[2] if keys.size else 0, batch)).map(lambda made: (made[0], made[1]))
 
-    return with_tensors(launch, k, v, positions)
+    return with_tensors(
+        "update_cache", launch, {"keys": keys, "values": values}, k=k, v=v, positions=positions
+    )
 
 
 def rotary_tables(
@@ -315,4 +325,6 @@ def rotary(
             op = tuned(raw.rotary, occupancy=occupancy)(place, paired, *rest)
         return op.grid(tokens if x.size else 0).first().reshape(x.shape)
 
-    return with_tensors(launch, x, cosine, sine, positions)
+    return with_tensors(
+        "rotary", launch, {"out": out}, in_place=in_place, x=x, cosine=cosine, sine=sine, positions=positions
+    )

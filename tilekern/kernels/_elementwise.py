@@ -41,12 +41,12 @@ def add(x: Operand, y: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor
     Raises:
         ValueError: shapes differ. TypeError: an element type other than float16, bfloat16 and float32.
     """
-    return with_tensors(lambda x, y: _both("add", raw.add, x, y, out), x, y)
+    return with_tensors("add", lambda x, y: _both("add", raw.add, x, y, out), {"out": out}, x=x, y=y)
 
 
 def mul(x: Operand, y: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
     """x * y, element by element; see `add`."""
-    return with_tensors(lambda x, y: _both("mul", raw.mul, x, y, out), x, y)
+    return with_tensors("mul", lambda x, y: _both("mul", raw.mul, x, y, out), {"out": out}, x=x, y=y)
 
 
 def _both(name: str, kernel: Kernel, x: Tensor, y: Tensor, out: Tensor | None) -> DeviceOp[Tensor]:
@@ -75,7 +75,7 @@ def gelu(
         kernel = tuned(raw.activation, occupancy=8)
         return first_of(kernel(place, viewed("gelu", (-1,), x=x), function), x.shape)
 
-    return with_tensors(launch, x)
+    return with_tensors("gelu", launch, {"out": out}, x=x)
 
 
 def silu_mul(gate: Operand, up: Operand | None = None, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
@@ -110,7 +110,7 @@ def silu_mul(gate: Operand, up: Operand | None = None, *, out: Tensor | None = N
         kernel = tuned(raw.silu_mul, occupancy=occupancy_of(2048))
         return first_of(kernel(place, rows, others), shape)
 
-    return with_tensors(launch, gate, up, optional=1)
+    return with_tensors("silu_mul", launch, {"out": out}, optional=1, gate=gate, up=up)
 
 
 def dropout(x: Operand, share: float, seed: int, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
@@ -133,4 +133,4 @@ def dropout(x: Operand, share: float, seed: int, *, out: Tensor | None = None) -
         place = output("dropout", out, x.shape, x.dtype, view=(-1,)).partition(tile)
         return first_of(raw.dropout(place, viewed("dropout", (-1,), x=x), float(share), k0, k1), x.shape)
 
-    return with_tensors(launch, x)
+    return with_tensors("dropout", launch, {"out": out}, x=x)

@@ -13,7 +13,6 @@ from ._operands import (
     check_choice,
     check_dtype,
     check_flags,
-    check_operands,
     check_shape,
     first_of,
     following,
@@ -24,6 +23,7 @@ from ._operands import (
     rows_of,
     shape_error,
     tuned,
+    with_later,
     with_tensors,
 )
 from ._plans import (
@@ -96,18 +96,31 @@ def matmul(
         check_flags("matmul", persistent=persistent)
     if persistent and splits not in (None, 1):
         raise ValueError("matmul: persistent walks whole tiles; splits is for few tiles")
+    multiply = _multiplied("matmul", ("a", "b"), activation, splits, persistent, tf32, out)
+    return with_tensors("matmul", multiply, {"out": out}, optional=2, a=a, b=b, bias=bias, residual=residual)
+
+
+def _multiplied(
+    name: str,
+    factors: tuple[str, str],
+    activation: str,
+    splits: int | None,
+    persistent: bool | None,
+    tf32: bool,
+    out: Tensor | None,
+) -> Callable[[Tensor, Tensor, Tensor | None, Tensor | None], DeviceOp[Tensor]]:
+    """What `matmul` does with its tensors; `name` and `factors` are what messages call it and the first two."""
 
     def launch(a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None) -> DeviceOp[Tensor]:
-        check_dtype("matmul", FLOATS, a=a, bias=bias, residual=residual)
-        check_dtype("matmul", (a.dtype,), b=b)
+        check_dtype(name, FLOATS, a=a, bias=bias, residual=residual)
+        check_dtype(name, (a.dtype,), b=b)
         if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
-            raise shape_error("matmul", a=a, b=b)
+            raise shape_error(name, a=a, b=b)
         (m, k), n = a.shape, b.shape[1]
-        check_shape("matmul", (n,), bias=bias)
-        check_shape("matmul", (m, n), residual=residual)
+        check_shape(name, (n,), bias=bias)
+        check_shape(name, (m, n), residual=residual)
         plan = product_plan(a, m, n, k, tf32=tf32)
-        place = output("matmul", out, (m, n), a.dtype)
-        check_operands("matmul", out, a=a, b=b, bias=bias, residual=residual)
+        place = output(name, out, (m, n), a.dtype)
         product = _Product(a, b, bias, residual, activation, precision_of(a, tf32))
         steps = -(-k // plan.depth)  # a share has one at least: more shares would be sums of nothing
         parts = 1 if persistent else int(splits or 0) or _splits(plan, m, n, k, multiprocessors(a))
@@ -118,9 +131,17 @@ def matmul(
             plan = product_plan(a, m, n, k, tf32=tf32, forms=ALL_FORMS)
         if plan.num_worker_warps is None and plan.form == "persistent" and activation in _SLOW:
             plan = plan._replace(num_worker_warps=EIGHT_WARPS, occupancy=None, latency=None)
-        return _along_rows(a, b, tf32, lambda a, b: _made(plan, parts, place, product._replace(a=a, b=b)))
+        later = {"bias": bias, "residual": residual, "out": out}
 
-    return with_tensors(launch, a, b, bias, residual, optional=2)
+        def multiply(a: Tensor, b: Tensor) -> DeviceOp[Tensor]:
+            return _made(plan, parts, place, product._replace(a=a, b=b))
+
+        copies = _along_rows(a, b, tf32, multiply)
+        if copies is not None:
+            return with_later(name, copies, **dict(zip(factors, (a, b), strict=True)), **later)
+        return with_later(name, multiply(a, b), **later) if parts > 1 else multiply(a, b)
+
+    return launch
 
 
 def _made(
@@ -149,15 +170,15 @@ def _made(
 
 def _along_rows(
     a: Tensor, b: Tensor, tf32: bool, multiply: Callable[[Tensor, Tensor], DeviceOp[Tensor]]
-) -> DeviceOp[Tensor]:
-    """`multiply(a, b)`, of copies that lie along the common axis where that is sooner done.
+) -> DeviceOp[Tensor] | None:
+    """`multiply(a, b)` of copies that lie along the common axis, or None where it is sooner done without.
 
     Shapes are (..., m, k) and (..., k, n).
     """
     m, n = a.shape[-2], b.shape[-1]
     copy_a, copy_b = copy_pays(a, -1, n, tf32=tf32), copy_pays(b, -2, m, tf32=tf32)
     if not copy_a and not copy_b:
-        return multiply(a, b)
+        return None
     first = transpose(_swapped(a)) if copy_a else ca.value(a)
     second = transpose(b).map(_swapped) if copy_b else ca.value(b)
     return ca.zip(first, second).then(lambda factors: multiply(*factors))
@@ -207,7 +228,10 @@ def _in_parts(
     shape = (parts, a.shape[0], b.shape[1])
     shares = ca.empty(shape, "float32").partition((1, plan.rows, plan.columns))
     made = _hinted(raw.matmul_split_k, plan)(shares, a, b, plan.depth, precision)
-    tiles = place.partition(tuple(map(min, SUM_TILE, (plan.rows, plan.columns))))
+    whole = (plan.rows, plan.columns)
+    # small tiles of a very wide product would be more than a grid has, and found so behind the first kernel
+    is_wide = -(-shape[2] // SUM_TILE[1]) > a._buffer.device.limits.max_grid[1]
+    tiles = place.partition(whole if is_wide else tuple(map(min, SUM_TILE, whole)))
     return first_of(following(raw.sum_splits)(tiles, first_of(made), bias, residual, activation))
 
 
@@ -266,7 +290,16 @@ def linear(
     """
     check_choice("linear", "activation", activation, ACTIVATIONS)
     check_flags("linear", tf32=tf32)
-    return with_tensors(_layer("linear", activation, tf32, out), x, weight, bias, residual, optional=2)
+    return with_tensors(
+        "linear",
+        _layer("linear", activation, tf32, out),
+        {"out": out},
+        optional=2,
+        x=x,
+        weight=weight,
+        bias=bias,
+        residual=residual,
+    )
 
 
 def _layer(
@@ -295,9 +328,8 @@ def _layer(
         else:
             place_now = None if out is None else output(name, out, shape, x.dtype, view=(m, n))
             assert not isinstance(place_now, ca.DeviceOp)
-            check_operands(name, out, x=x, weight=weight, bias=bias, residual=residual)
-            op = matmul(
-                rows, weight.T, bias=bias, activation=activation, residual=more, tf32=tf32, out=place_now
+            op = _multiplied(name, ("x", "weight"), activation, None, None, tf32, place_now)(
+                rows, weight.T, bias, more
             )
         return op if len(shape) == 2 else op.reshape(shape)
 
@@ -314,7 +346,7 @@ def matvec(
             raise shape_error("matvec", weight=weight, x=x)
         return _layer("matvec", "none", False, out)(x, weight, bias, None)
 
-    return with_tensors(launch, weight, x, bias, optional=1)
+    return with_tensors("matvec", launch, {"out": out}, optional=1, weight=weight, x=x, bias=bias)
 
 
 def batched_matmul(
@@ -336,7 +368,6 @@ def batched_matmul(
         (count, m, k), n = a.shape, b.shape[2]
         plan = product_plan(a, m, n, k, tf32=tf32, count=count)
         place = output("batched_matmul", out, (count, m, n), a.dtype)
-        check_operands("batched_matmul", out, a=a, b=b)
         tiles = place.partition((1, plan.rows, plan.columns))
 
         def multiply(a: Tensor, b: Tensor) -> DeviceOp[Tensor]:
@@ -347,6 +378,7 @@ def batched_matmul(
                 return first_of(kernel(walk, *rest, plan.latency))
             return first_of(_hinted(raw.batched_matmul, plan)(tiles, *rest))
 
-        return _along_rows(a, b, tf32, multiply)
+        copies = _along_rows(a, b, tf32, multiply)
+        return multiply(a, b) if copies is None else with_later("batched_matmul", copies, a=a, b=b, out=out)
 
-    return with_tensors(launch, a, b)
+    return with_tensors("batched_matmul", launch, {"out": out}, a=a, b=b)

@@ -15,7 +15,6 @@ from ._operands import (
     LONGEST_ROW,
     Operand,
     check_dtype,
-    check_operands,
     check_rows,
     check_shape,
     first_of,
@@ -28,6 +27,7 @@ from ._operands import (
     row_tile,
     rows_of,
     tuned,
+    with_later,
     with_tensors,
 )
 from ._plans import multiprocessors
@@ -133,7 +133,7 @@ def softmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
             return _softmax_in_shares(x, chunk, out)
         return _by_rows("softmax", SOFTMAX, raw.long_softmax, x, (), out)
 
-    return with_tensors(launch, x)
+    return with_tensors("softmax", launch, {"out": out}, x=x)
 
 
 def _softmax_in_shares(x: Tensor, chunk: int, out: Tensor | None) -> DeviceOp[Tensor]:
@@ -142,9 +142,8 @@ def _softmax_in_shares(x: Tensor, chunk: int, out: Tensor | None) -> DeviceOp[Te
     rows, columns = across.shape
     count = -(-columns // chunk)
     place = output("softmax", out, x.shape, x.dtype, view=(rows, columns)).partition((1, chunk))
-    check_operands("softmax", out, x=x)
     largest, total = (ca.empty((rows, count), ca.float32).partition((1, 1)) for _ in range(2))
-    return raw.softmax_shares(largest, total, across, chunk).then(
+    op = raw.softmax_shares(largest, total, across, chunk).then(
         lambda made: first_of(
             following(raw.softmax_of_shares)(
                 place, across, made[0].tensor, made[1].tensor, power_of_two(count)
@@ -152,6 +151,7 @@ def _softmax_in_shares(x: Tensor, chunk: int, out: Tensor | None) -> DeviceOp[Te
             x.shape,
         )
     )
+    return with_later("softmax", op, out=out)
 
 
 def rms_norm(
@@ -172,7 +172,7 @@ def rms_norm(
         check_shape("rms_norm", x.shape[-1:], weight=weight)
         return _by_rows("rms_norm", RMS_NORM, raw.long_rms_norm, x, (weight, epsilon), out)
 
-    return with_tensors(launch, x, weight)
+    return with_tensors("rms_norm", launch, {"out": out}, x=x, weight=weight)
 
 
 def layer_norm(
@@ -199,7 +199,7 @@ def layer_norm(
         rest = (weight, bias, epsilon)
         return _by_rows("layer_norm", LAYER_NORM, raw.long_layer_norm, x, rest, out)
 
-    return with_tensors(launch, x, weight, bias, optional=1)
+    return with_tensors("layer_norm", launch, {"out": out}, optional=1, x=x, weight=weight, bias=bias)
 
 
 def add_rms_norm(
@@ -234,7 +234,9 @@ def add_rms_norm(
             lambda made: (made[0].unpartition().reshape(shape), made[1].unpartition().reshape(shape))
         )
 
-    return with_tensors(launch, x, residual, weight)
+    return with_tensors(
+        "add_rms_norm", launch, {"out": out, "total": total}, x=x, residual=residual, weight=weight
+    )
 
 
 def add_layer_norm(
@@ -266,7 +268,9 @@ def add_layer_norm(
         others = rows_of("add_layer_norm", residual=residual)
         return first_of(kernel(cut(place), across, others, weight, bias, epsilon), x.shape)
 
-    return with_tensors(launch, x, residual, weight, bias, optional=1)
+    return with_tensors(
+        "add_layer_norm", launch, {"out": out}, optional=1, x=x, residual=residual, weight=weight, bias=bias
+    )
 
 
 def _epsilon(name: str, eps: float) -> float:

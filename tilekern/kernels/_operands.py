@@ -12,8 +12,11 @@ import cuda_async as ca
 from cuda_async import DeviceOp, Tensor
 from cuda_async.ops import check_aliases
 
+from ..errors import KernelArgumentError
+from ..jit._specialize import layout_problem
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..jit import ByTarget, Kernel
 
@@ -27,7 +30,6 @@ __all__ = [
     "check_choice",
     "check_dtype",
     "check_flags",
-    "check_operands",
     "check_rows",
     "check_shape",
     "first_of",
@@ -46,6 +48,7 @@ __all__ = [
     "tuned",
     "vector_tile",
     "viewed",
+    "with_later",
     "with_tensors",
 ]
 
@@ -67,48 +70,142 @@ LONGEST_ROW = 8192
 
 
 def with_tensors(
-    build: Callable[..., DeviceOp[T]], *operands: Operand | None, optional: int = 0
+    name: str,
+    build: Callable[..., DeviceOp[T]],
+    written: Mapping[str, Tensor | None],
+    *,
+    optional: int = 0,
+    in_place: bool = False,
+    **operands: Operand | None,
 ) -> DeviceOp[T]:
     """`build(*tensors)`: now if all operands are tensors, so that mistakes show at the call, else when they are there.
 
+    What a kernel would refuse of memory is refused before: the kernel knows only its own names, and the second one
+    of a function is built when the first is under way. See `check_operands`.
+
     Args:
-        optional: how many of the operands, the last ones, may be None, and stay it.
+        name: the function, as messages call it; the keywords are what they call its parameters.
+        written: tensors to write, where the caller gave some, by parameter.
+        operands: what it reads, in the order that `build` takes.
+        optional: how many of them, the last ones, may be None, and stay it.
+        in_place: the first of them is written.
     """
+    outputs: dict[str, Tensor] = {}
+    for parameter, tensor in written.items():
+        if isinstance(tensor, Tensor):
+            outputs[parameter] = tensor
+        elif tensor is not None:
+            raise TypeError(f"{name}: {parameter} is a tensor that exists, got {type(tensor).__name__}")
+    there: dict[str, Tensor] = {}
     pending: list[DeviceOp[Tensor]] = []
-    for position, operand in enumerate(operands):
-        if type(operand) is Tensor or (operand is None and position >= len(operands) - optional):
-            continue
-        if not isinstance(operand, DeviceOp):
+    for position, (parameter, operand) in enumerate(operands.items()):
+        if type(operand) is Tensor:
+            there[parameter] = operand
+        elif isinstance(operand, DeviceOp):
+            pending.append(operand)
+        elif operand is not None or position < len(operands) - optional:
             hint = ""
             if isinstance(operand, ca.Partition | ca.MappedPartition | ca.Mut):
                 hint = "; the kernel itself, which takes partitions, is in tilekern.kernels.raw"
             elif isinstance(operand, np.ndarray):
                 hint = "; bring it over with ca.from_host(array)"
-            raise _no_operand("got", operand, hint)
-        pending.append(operand)
+            raise _no_operand(name, parameter, "got", operand, hint)
+    changed = next(iter(operands)) if in_place else None
+    check_operands(name, outputs, there, changed)
     if not pending:
-        return build(*operands)
+        return build(*operands.values())
 
     def resolved(values: list[Tensor]) -> DeviceOp[T]:
-        for value in values:
-            if type(value) is not Tensor:
-                hint = ""
-                if isinstance(value, tuple | list):
-                    hint = "; .first(), .last() or [i] takes one of them"
-                elif isinstance(value, ca.Partition | ca.MappedPartition):
-                    hint = "; .unpartition() makes a tensor of it"
-                elif isinstance(value, np.ndarray):
-                    hint = "; leave .to_host() out"
-                raise _no_operand("got one that yields", value, hint)
-        there = iter(values)
-        return build(*[next(there) if isinstance(o, DeviceOp) else o for o in operands])
+        made = iter(values)
+        tensors = {p: next(made) if isinstance(o, DeviceOp) else o for p, o in operands.items()}
+        for parameter, value in tensors.items():
+            if value is None or type(value) is Tensor:
+                continue
+            hint = ""
+            if isinstance(value, tuple | list):
+                hint = "; .first(), .last() or [i] takes one of them"
+            elif isinstance(value, ca.Partition | ca.MappedPartition):
+                hint = "; .unpartition() makes a tensor of it"
+            elif isinstance(value, np.ndarray):
+                hint = "; leave .to_host() out"
+            raise _no_operand(name, parameter, "got one that yields", value, hint)
+        check_operands(name, outputs, {p: t for p, t in tensors.items() if t is not None}, changed)
+        return build(*tensors.values())
 
     return ca.collect(pending).then(resolved)
 
 
-def _no_operand(given: str, value: object, hint: str) -> TypeError:
+def _no_operand(name: str, parameter: str, given: str, value: object, hint: str) -> TypeError:
     what = f"a tuple of {len(value)}" if isinstance(value, tuple) else type(value).__name__
-    return TypeError(f"operands are tensors or operations that yield them, {given} {what}{hint}")
+    return TypeError(
+        f"{name}, {parameter}: operands are tensors or operations that yield them, {given} {what}{hint}"
+    )
+
+
+def check_operands(
+    name: str, outputs: dict[str, Tensor], operands: dict[str, Tensor], changed: str | None = None
+) -> None:
+    """Refuse memory that a kernel would: what is written shared or not to be written, several devices, strides.
+
+    Args:
+        changed: the one of the operands that is written.
+    Raises:
+        AliasError, ClosedError, ContextError, KernelArgumentError (strides), ValueError (memory of others that may not
+            be written): each names the function and its parameters.
+    """
+    device, first = None, ""
+    for group in (operands, outputs):
+        for parameter, tensor in group.items():
+            buffer = tensor._buffer
+            if buffer.device is not device:
+                if device is not None:
+                    raise ca.ContextError(
+                        f"{name}: {first} is on {device}, {parameter} on {tensor.device}; "
+                        "copy one over through the host"
+                    )
+                device, first = buffer.device, parameter
+            if buffer.address < 0 and buffer.is_freed:
+                raise ca.ClosedError(f"{name}: the memory of {parameter} was freed")
+            is_written = group is outputs or parameter == changed
+            if is_written and buffer.read_only:
+                raise ValueError(f"{name}: {parameter} is over read-only memory of another library")
+            if not tensor.is_contiguous or 0 in tensor.shape:
+                problem = layout_problem(tensor.shape, tensor.strides, is_written)
+                if problem is not None:
+                    advice = "pass a contiguous one" if is_written else f"copy it first: ca.copy({parameter})"
+                    raise KernelArgumentError(f"{name}: {parameter} {problem}; {advice}")
+    if outputs or changed in operands:
+        written = {p: t for p, t in operands.items() if p == changed} | outputs
+        read = {p: t for p, t in operands.items() if p != changed}
+        check_aliases(name, list(written.values()), list(read.values()), [*written, *read])
+
+
+def with_later(name: str, op: DeviceOp[T], **later: Tensor | None) -> DeviceOp[T]:
+    """`op`, of several kernels: what only a later one takes is checked to be there yet when the first is to run.
+
+    Memory may be freed after the call, and a graph's output be overwritten by its next launch.
+
+    Raises:
+        ClosedError, StaleOutputError, NotFilledYetError: when it runs; nothing was enqueued.
+    """
+    tensors = {parameter: tensor for parameter, tensor in later.items() if tensor is not None}
+    if not tensors:
+        return op
+
+    def checked(ctx: ca.ExecutionContext) -> DeviceOp[T]:
+        for parameter, tensor in tensors.items():
+            buffer = tensor._buffer
+            if buffer.address < 0 or buffer.is_recorded:
+                try:
+                    if ctx.stream._recorder is None:
+                        buffer.check_filled()
+                    else:
+                        buffer.check_usable()
+                except ca.CudaAsyncError as error:
+                    raise type(error)(f"{name}: {parameter}: {error}") from None
+        return op
+
+    return ca.with_context(checked)
 
 
 def output(
@@ -127,8 +224,6 @@ def output(
     """
     if out is None:
         return ca.empty((math.prod(shape),) if view == (-1,) else view or tuple(shape), dtype)
-    if not isinstance(out, Tensor):
-        raise TypeError(f"{name}: {parameter} is a tensor that exists, got {type(out).__name__}")
     if tuple(out.shape) != tuple(shape) or out.dtype != dtype:
         raise ValueError(
             f"{name}: {parameter} is {out.dtype.name} {tuple(out.shape)}, the result is {dtype.name} {tuple(shape)}"
@@ -144,30 +239,6 @@ def first_of(op: DeviceOp[tuple[Any, ...]], shape: tuple[int, ...] | None = None
         return tensor if shape is None or tensor.shape == shape else tensor.reshape(shape)
 
     return op.map(taken)
-
-
-def check_operands(name: str, out: Tensor | None, **reads: Tensor | None) -> None:
-    """Refuse operands on several devices, and an `out` that shares memory with what a function reads.
-
-    A kernel does so by itself; this is for functions of two, where the first may know nothing of an operand, and
-    for those that take one or two by size.
-
-    Raises:
-        AliasError, ContextError, ValueError (memory of others that may not be written): each names the function and
-            its parameters.
-    """
-    given = {parameter: tensor for parameter, tensor in reads.items() if tensor is not None}
-    first, like = next(iter(given.items()))
-    device = like._buffer.device
-    for parameter, tensor in given.items() if out is None else (*given.items(), ("out", out)):
-        if tensor._buffer.device is not device:
-            raise ca.ContextError(
-                f"{name}: {first} is on {device}, {parameter} on {tensor.device}; copy one over through the host"
-            )
-    if out is not None:
-        if out._buffer.read_only:
-            raise ValueError(f"{name}: out is over read-only memory of another library")
-        check_aliases(name, [out], list(given.values()), ["out", *given])
 
 
 def mutable(tensor: Tensor | DeviceOp[Tensor]) -> ca.Mut | DeviceOp[ca.Mut]:

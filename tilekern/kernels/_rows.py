@@ -49,7 +49,7 @@ def embedding(ids: Operand, table: Operand, *, out: Tensor | None = None) -> Dev
         kernel = tuned(raw.embedding, occupancy=8)
         return first_of(kernel(place, viewed("embedding", (-1,), ids=ids), table), shape)
 
-    return with_tensors(launch, ids, table)
+    return with_tensors("embedding", launch, {"out": out}, ids=ids, table=table)
 
 
 def transpose(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
@@ -70,7 +70,7 @@ def transpose(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
         kernel = raw.batched_transpose if batch else raw.transpose
         return first_of(tuned(kernel, occupancy=4)(place, x))
 
-    return with_tensors(launch, x)
+    return with_tensors("transpose", launch, {"out": out}, x=x)
 
 
 def mean_pool(x: Operand, lengths: Operand | None = None, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
@@ -93,4 +93,4 @@ def mean_pool(x: Operand, lengths: Operand | None = None, *, out: Tensor | None 
         rows = min(32, power_of_two(tokens))
         return first_of(tuned(raw.mean_pool, occupancy=4)(place, x, lengths, rows))
 
-    return with_tensors(launch, x, lengths, optional=1)
+    return with_tensors("mean_pool", launch, {"out": out}, optional=1, x=x, lengths=lengths)

@@ -17,7 +17,6 @@ from ._operands import (
     Operand,
     check_choice,
     check_dtype,
-    check_operands,
     check_shape,
     first_of,
     following,
@@ -28,6 +27,7 @@ from ._operands import (
     output,
     power_of_two,
     tuned,
+    with_later,
     with_tensors,
 )
 
@@ -58,18 +58,18 @@ def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
         if chunks == 1:
             found = raw.argmax_chunks(values, place.reshape(rows, 1).partition((1, 1)), x, chunk)
             return found[1].unpartition().reshape(rows)
-        check_operands("argmax", out, x=x)
         places = ca.empty((rows, chunks), ca.int32).partition((1, 1))
         found = raw.argmax_chunks(values, places, x, chunk)
-        return found.then(
+        op = found.then(
             lambda made: first_of(
                 following(raw.argmax_of_chunks)(
                     place.partition(1), made[0].unpartition(), made[1].unpartition(), power_of_two(chunks)
                 )
             )
         )
+        return with_later("argmax", op, out=out)
 
-    return with_tensors(launch, x)
+    return with_tensors("argmax", launch, {"out": out}, x=x)
 
 
 def _scores(name: str, **tensor: Tensor) -> tuple[int, int]:
@@ -124,7 +124,6 @@ def sample_top_k(
         if k > columns:
             raise ValueError(f"sample_top_k: k is {k}, a row has {columns} elements")
         place = output("sample_top_k", out, (rows,), ca.int32)
-        check_operands("sample_top_k", out, logits=logits, counters=counters)
         if takes_likeliest:
             return argmax(logits, out=out)
         size = power_of_two(k)
@@ -133,15 +132,16 @@ def sample_top_k(
         values = ca.empty((rows, candidates), ca.float32).partition((1, size))
         places = ca.empty((rows, candidates), ca.int32).partition((1, size))
         rest = (counters, float(temperature), float(top_p), k0, k1, k, (power_of_two(candidates), size))
-        return raw.top_k_chunks(values, places, logits, k, chunk).then(
+        op = raw.top_k_chunks(values, places, logits, k, chunk).then(
             lambda made: first_of(
                 following(raw.sample_candidates)(
                     place.partition(1), made[0].unpartition(), made[1].unpartition(), *rest
                 )
             )
         )
+        return with_later("sample_top_k", op, counters=counters, out=out)
 
-    return with_tensors(launch, logits, counters)
+    return with_tensors("sample_top_k", launch, {"out": out}, logits=logits, counters=counters)
 
 
 def cross_entropy(
@@ -170,7 +170,6 @@ def cross_entropy(
             )
         rows, columns = _scores("cross_entropy", logits=logits)
         check_shape("cross_entropy", (rows,), labels=labels)
-        check_operands("cross_entropy", None, logits=logits, labels=labels)
         losses = ca.empty((rows,), ca.float32).partition(1)
         chunk = min(2 * CHUNK, power_of_two(columns))
         kernel = tuned(raw.cross_entropy, occupancy=occupancy_of(chunk))
@@ -183,4 +182,4 @@ def cross_entropy(
             following(raw.reduce_losses)(total, op, labels, ignore, mean, min(1024, power_of_two(rows)))
         )
 
-    return with_tensors(launch, logits, labels)
+    return with_tensors("cross_entropy", launch, {}, logits=logits, labels=labels)

@@ -213,3 +213,13 @@ def test_wrong_attention_is_refused(host):
         k.attention_decode(q[:, :, 0], q, q, ca.ones(1).sync())
     with pytest.raises(ValueError, match=r"cosine has the shape \(2, 3\)"):
         k.rotary(q[0], ca.ones((2, 3)).sync(), ca.ones((2, 3)).sync(), ca.zeros(3, "int32").sync())
+
+
+def test_many_shares_of_large_heads_are_put_together_in_several_tiles(host):
+    """One tile of all of them would be more than a tile may hold, which was found behind the first kernel."""
+    random = np.random.default_rng(3)
+    q = ca.from_host(random.standard_normal((1, 3, 256)).astype("f4")).sync()
+    cache = ca.from_host(random.standard_normal((1, 1, 9600, 256)).astype("f4")).sync()
+    last = ca.from_host(np.int32([9599])).sync()
+    one, many = (k.attention_decode(q, cache, cache, last, splits=n).to_host().sync() for n in (1, 300))
+    np.testing.assert_allclose(many, one, rtol=1e-4, atol=1e-5)

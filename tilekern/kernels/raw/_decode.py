@@ -111,22 +111,24 @@ def combine_shares(
     weights: tk.Tensor,
     tile: tk.Constant[tuple[int, int, int]],
 ) -> None:
-    """out = the mean of the shares by their weights. Grid: (key heads, batch).
+    """out = the mean of the shares by their weights. Grid: (key heads, batch, tiles that the heads of a group make).
 
     Args:
         out: `ca.mut(t)`: (batch, key heads, group, head size).
         shares, weights: what `attention_decode` made.
-        tile: shares, heads of a group, head size, as powers of two.
+        tile: all shares, some heads of a group, head size, as powers of two.
     """
     tk.grid_dependency_control_wait()
     count, group, size = tile
-    head, batch = tk.bid(0), tk.bid(1)
+    head, batch, part = tk.bid(0), tk.bid(1), tk.bid(2)
     lse = tk.load(
-        weights, (batch, head, 0, 0), (1, 1, count, group), padding_mode=tk.PaddingMode.NEG_INF
+        weights, (batch, head, 0, part), (1, 1, count, group), padding_mode=tk.PaddingMode.NEG_INF
     ).reshape((count, group))
-    parts = tk.load(shares, (batch, head, 0, 0, 0), (1, 1, count, group, size)).reshape((count, group, size))
+    parts = tk.load(shares, (batch, head, 0, part, 0), (1, 1, count, group, size)).reshape(
+        (count, group, size)
+    )
     largest = tk.max(lse, axis=0, keepdims=True)
     factor = tk.exp2(lse - tk.where(largest == LOWEST, 0.0, largest))
     total = tk.sum(factor, axis=0)
     mean = tk.sum(parts * factor[:, :, None], axis=0) / tk.where(total == 0.0, 1.0, total)[:, None]
-    tk.store(out, (batch, head, 0, 0), mean.astype(out.dtype).reshape((1, 1, group, size)))
+    tk.store(out, (batch, head, part, 0), mean.astype(out.dtype).reshape((1, 1, group, size)))
