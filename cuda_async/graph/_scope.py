@@ -36,9 +36,7 @@ class Scope:
     _output: Any
     _graph: CudaGraph[Any] | None
     _state: str  # "new", "open", "done" or "failed"
-    _recording: (
-        object | None
-    )  # who is recording an operation; each call has an object of its own to be told by
+    _recording: object | None  # who is recording an operation: each call has an object to be told by
     _lock: threading.Lock  # held while that is claimed
     _behind: Mark | None  # where to go back to, once other threads have ended the step of it that they are at
 
