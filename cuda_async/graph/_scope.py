@@ -236,10 +236,10 @@ class Scope:
             self._go_back()
             graph = self._finish()
             graph._instantiate()
+            self._done(graph)
         except BaseException:
             self._discard()
             raise
-        self._done(graph)
 
     async def __aenter__(self) -> Scope:
         return self._open()
@@ -259,10 +259,10 @@ class Scope:
             block = _WorkerBlock(graph._instantiate)
             await block.wait()
             block.raise_error()
+            self._done(graph)
         except BaseException:
             self._discard()
             raise
-        self._done(graph)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Scope cannot be copied or pickled")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import itertools
 import sys
 
@@ -16,24 +18,26 @@ from cuda_async.graph._scope import Scope
 pytestmark = pytest.mark.timeout(20)
 
 
-def is_finalizing(frame):
-    while frame is not None and frame.f_code.co_name not in ("__del__", "<genexpr>"):
+def may_be_finalizing(frame):
+    while frame is not None and frame.f_code.co_name != "__del__":
+        if frame.f_code.co_flags & inspect.CO_GENERATOR:
+            return True
         frame = frame.f_back
     return frame is not None
 
 
 def is_interrupted(n, work):
     """Run `work()` with an interrupt at the n-th place: a call of a function of the package's, or the return of a
-    built-in one to it. Finalizers, and generators that are closed, are left out: Python drops what they raise. False
-    where there are fewer places."""
+    built-in one to it. Finalizers and generators, which may be closed by one, are left out: Python drops what they
+    raise. False where there are fewer places."""
     left = n
 
     def look(frame, event, _):
         nonlocal left
         if (
             event in ("call", "c_return")
-            and frame.f_globals["__name__"].startswith("cuda_async.")
-            and not is_finalizing(frame)
+            and frame.f_globals.get("__name__", "").startswith("cuda_async.")
+            and not may_be_finalizing(frame)
         ):
             left -= 1
             if left == 0:
@@ -229,6 +233,50 @@ def run_through(coroutine):
     """Run what has nothing to wait for."""
     with pytest.raises(StopIteration):
         coroutine.send(None)
+
+
+def tripled(kernels, shared):
+    return shared.then(lambda y: kernels.scaled(y, 3.0, 0.0))
+
+
+def test_interrupted_end_of_a_scope_gives_shared_operations_back(host, kernels):
+    """Whoever comes next runs them, and no graph is there."""
+    x = ca.ones(8).sync()
+    stream = host.create_stream()
+
+    def make():
+        shared = kernels.scaled(x, 2.0, 0.0).shared()
+        s = ca.CudaGraph.scope(stream)
+        s._open()
+        s.returns(s.record(tripled(kernels, shared)))
+        return lambda: s.__exit__(None, None, None), s, shared
+
+    for s, shared, is_last in places(make):
+        if s._state == "open":  # before anything was done, which is Python's call of it
+            s.__exit__(None, None, None)
+        elif is_last:
+            assert s.graph.launch().to_host().sync()[0] == 6.0
+        else:
+            with pytest.raises(CaptureError, match="ended with an error"):
+                _ = s.graph
+        assert (s._state == "done" and not s.graph.launches) or shared.then(ca.copy).to_host().sync()[
+            0
+        ] == 2.0
+
+
+def test_interrupted_capture_gives_shared_operations_back(host, kernels):
+    """Or they have ended with it: see docs/reliability.md."""
+    x = ca.ones(8).sync()
+
+    def make():
+        shared = kernels.scaled(x, 2.0, 0.0).shared()
+        op = tripled(kernels, shared).graph()
+        return op.sync, shared
+
+    for shared, is_last in places(make):
+        if not is_last:
+            with contextlib.suppress(ca.OperationCancelledError):
+                assert shared.then(ca.copy).to_host().sync()[0] == 2.0
 
 
 def test_who_records_is_noted_with_the_lock_held(host, kernels, monkeypatch):
