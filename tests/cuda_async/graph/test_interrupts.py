@@ -19,9 +19,9 @@ pytestmark = pytest.mark.timeout(20)
 
 
 def may_be_finalizing(frame):
+    if frame.f_code.co_flags & inspect.CO_GENERATOR:
+        return True
     while frame is not None and frame.f_code.co_name != "__del__":
-        if frame.f_code.co_flags & inspect.CO_GENERATOR:
-            return True
         frame = frame.f_back
     return frame is not None
 
