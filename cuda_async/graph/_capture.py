@@ -60,10 +60,26 @@ class Capture(DeviceOp[CudaGraph[T]]):
             )
         execution.close_part()
         recorder = Recorder(ctx.stream if ctx.stream._recorder is not None else stream, self._inputs)
-        execution.frames.append(_CaptureFrame(execution, recorder))
+        execution.frames += (_GivenUpFrame(recorder), _CaptureFrame(execution, recorder))
         execution.ctx = recorder.root.context
         execution.host_pending = True
         return self._captured
+
+
+class _GivenUpFrame:
+    """Below the one that follows, which is taken off before it goes on: an interrupt may come in between."""
+
+    __slots__ = ("recorder",)
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def _resume(self, execution: Execution, value: Any) -> None:
+        execution.value = value
+
+    def given_up(self) -> None:
+        """An error, an interrupt or a cancel came before the graph was made."""
+        self.recorder.discard()
 
 
 class _CaptureFrame:
@@ -83,16 +99,12 @@ class _CaptureFrame:
             execution.ctx = self.ctx
             execution.enqueued = 0  # nothing was: there is nothing to wait for
             execution.host_pending = self.host_pending
-            execution.frames.append(self)  # first: what is refused here is given up
             graph = self.graph = CudaGraph._of(self.recorder, value)
+            execution.frames.append(self)
             execution.block = _WorkerBlock(graph._instantiate)
             return
         self.recorder.keep_shared()
         execution.value = graph
-
-    def given_up(self) -> None:
-        """An error or a cancel came between."""
-        self.recorder.discard()
 
 
 def check_inputs(inputs: Mapping[str, Tensor] | None) -> dict[str, Tensor]:

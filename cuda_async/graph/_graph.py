@@ -9,13 +9,19 @@ and the graph is gone, a note is left with the device, which destroys it.
 
 Changing a node changes later launches only. What the driver cannot change in place is made anew before the next launch,
 on a worker thread where the caller is on a loop.
+
+A change is several steps: the node's fields, what it uses, what a launch orders (and so keeps), the driver's graph. An
+interrupt or an error of the driver's may come between any two. So the whole change is written down first, and from
+before the first step to behind the last one the executable counts as outdated. It is never launched then, and whoever
+makes the next one first does what is written down. So a change that raised has not begun, or all of it is made before
+the next launch; and the buffers that an executable uses are kept for as long as it may be launched.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -61,30 +67,41 @@ class _Contents:
     def __del__(self) -> None:
         # At the end of the process the globals of this module may be gone.
         captured: list[GraphHandle] | None = getattr(self, "_captured", None)
-        if captured is not None:  # no interrupt came before it was made
-            self._device._dropped_graphs.extend(captured)
+        while (
+            captured
+        ):  # no interrupt came before it was made, and the recorder, whose list it is, did not fail since
+            self._device._dropped_graphs.append(captured.pop())
 
 
 class _Executable:
     """The driver's graph. Submissions retain it; when nobody does any more, the device destroys it.
 
     Attributes:
+        handle: there once the driver has made its graph, which has an owner from the start: an interrupt may come next.
         is_kernel, name: messages name it among the kernels in flight. note_failed: who retained it hears of failures.
     """
 
+    handle: GraphHandle
     is_kernel = True
 
-    def __init__(
-        self, device: Device, handle: GraphHandle, contents: _Contents, state: GraphState, name: str
-    ) -> None:
-        self.handle = handle
+    def __init__(self, device: Device, contents: _Contents, state: GraphState, name: str) -> None:
         self.name = name
         self.note_failed = state.note_failed
         self._device = device
         self._contents = contents
 
     def __del__(self) -> None:
-        self._device._dropped_graphs.append(self.handle)
+        handle: GraphHandle | None = getattr(self, "handle", None)
+        if handle is not None:
+            self._device._dropped_graphs.append(handle)
+
+
+class _Change(NamedTuple):
+    """What a node, and what it uses, become; `uses` is None where that stays."""
+
+    node: Node
+    fields: Mapping[str, object]
+    uses: Uses | None
 
 
 class CudaGraph(Generic[T]):
@@ -110,8 +127,9 @@ class CudaGraph(Generic[T]):
     _writes: tuple[Buffer, ...]
     _inputs: dict[str, Tensor]
     _pending: list[DeviceOp[Any]]  # updates for the next launch
-    _outdated: bool  # the executable graph is not what the nodes say
+    _outdated: bool  # the executable graph is not what the nodes say, and must not be launched
     _changes: int  # of nodes, so far
+    _change: _Change | None  # that is being made, or was when an interrupt came
     _turn: Turn  # held while inputs are set and the graph is launched
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -139,6 +157,7 @@ class CudaGraph(Generic[T]):
         self._closed = False
         self._outdated = False
         self._changes = 0
+        self._change = None
         self._turn = self._state.turn
         for child in recorder.children:
             self._state.link(child)
@@ -179,15 +198,20 @@ class CudaGraph(Generic[T]):
 
     def _instantiate(self) -> None:
         """Make the driver's graph; slow, so no turn is held: nodes may change meanwhile, and the graph be closed."""
-        nodes, contents, changes = self._nodes, self._contents, self._changes
+
+        def begin() -> tuple[list[Node], _Contents, int]:
+            self._finish_change()
+            return self._nodes, self._contents, self._changes
+
+        nodes, contents, changes = self._turn.hold(begin)
         count = len(nodes)
         names = ", ".join(dict.fromkeys(n.name for n in all_nodes(nodes) if isinstance(n, KernelNode)))
         name = f"graph of {count} node{'' if count == 1 else 's'}{f' ({names})' if names else ''}"
+        executable = _Executable(self._device, contents, self._state, name)
         with self._stream._in_use() as stream:
             if stream is None:
                 stream = self._device._exchange_stream()._handle
-            handle = self._device.driver.graph_create(nodes, stream)
-        executable = _Executable(self._device, handle, contents, self._state, name)
+            executable.handle = self._device.driver.graph_create(nodes, stream)
 
         def install() -> None:
             self._check_open()
@@ -423,13 +447,30 @@ class CudaGraph(Generic[T]):
 
     # -- changing nodes
 
-    def _node_changed(self, node: Node) -> None:
-        """Turn held. Later launches use the node as it is now."""
-        self._changes += 1
-        self._plan()
-        executable = self._executable
-        if executable is not None and not self._device.driver.graph_update(executable.handle, node):
-            self._outdated = True
+    def _change_node(self, node: Node, fields: Mapping[str, object], uses: Uses | None) -> None:
+        """Turn held, no change begun. Later launches use the node as it is then.
+
+        Args:
+            fields: of the node, by name. uses: of it; None leaves that as it is.
+        """
+        executable = None if self._outdated else self._executable
+        self._outdated = True
+        self._changes += 1  # first: who is making the driver's graph meanwhile has to make it again
+        self._change = _Change(node, fields, uses)
+        self._finish_change()
+        if executable is not None and self._device.driver.graph_update(executable.handle, node):
+            self._outdated = False
+
+    def _finish_change(self) -> None:
+        """Turn held. Make the change that is written down; each step may be done twice."""
+        change = self._change
+        if change is not None:
+            for name, value in change.fields.items():
+                setattr(change.node, name, value)
+            if change.uses is not None:
+                self._uses[change.node] = change.uses
+                self._plan()
+            self._change = None
 
     # -- looking at it
 
@@ -506,6 +547,7 @@ class CudaGraph(Generic[T]):
         """Turn held."""
         self._closed = True
         self._executable = None
+        self._change = None
         self._nodes = []
         self._uses = {}
         self._reads = self._writes = ()

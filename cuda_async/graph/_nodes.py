@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from ..scheduling import Device
     from ._graph import CudaGraph
+    from ._recorder import Uses
 
 __all__ = ["GraphNode", "kind_of", "label_of", "nodes_of"]
 
@@ -94,6 +95,8 @@ def _bytes(count: int) -> str:
 
 class GraphNode:
     """One node of a graph. Changes take effect with the next launch that is enqueued; those in flight keep the old.
+
+    A change that an interrupt came into, or an error of the driver's, holds from then on too, or was not begun.
 
     Attributes:
         index: its place in its list. kind: `"kernel"`, `"copy"`, `"upload"` (from staged host data), `"fill"`,
@@ -195,19 +198,18 @@ class GraphNode:
         written_tensors = [a.tensor for a in arguments.values() if isinstance(a, Mut)]
         read_tensors = [a.tensor for a in arguments.values() if isinstance(a, Read)]
         check_aliases(node.name, written_tensors, read_tensors)
-        for position, data, is_written in pointers:
-            self._check_yielded(node, position, data, is_written=is_written)
 
-        def change() -> None:
+        def changed() -> tuple[dict[str, object], Uses]:
+            for position, data, is_written in pointers:
+                self._check_yielded(node, position, data, is_written=is_written)
             old = node.arguments
             new = old.copy()
             for offset, data in packed:
                 new.buffer[offset : offset + len(data)] = data
-            self._change_uses(old, new, reads, writes)
             redeclare(old, new, [offset for offset, _ in packed], read_tensors, written_tensors)
-            node.arguments = new
+            return {"arguments": new}, self._uses_with(old, new, reads, writes)
 
-        self._change(change)
+        self._change(changed)
 
     def _check_yielded(self, node: KernelNode, position: int, data: bytes, *, is_written: bool) -> None:
         """Refuse that launches go on yielding a tensor that they do not write.
@@ -231,36 +233,36 @@ class GraphNode:
         """Launch the kernel with another grid, block or amount of dynamic shared memory.
 
         Raises:
-            CaptureError: no kernel, or beyond the device's limits. DriverError: (when it is launched) what only the
-                kernel cannot, such as a block with too many threads for its registers.
+            CaptureError: no kernel, or beyond the device's limits. DriverError: (by each launch, until it is set to
+                something else) what only the kernel cannot, such as a block with too many threads for its registers.
         """
         node = self._kernel("set_launch")
-        new_grid = node.grid if grid is None else as_dimensions(grid, "grid")
-        new_block = node.block if block is None else as_dimensions(block, "block")
         limits = self._graph._device.limits
-        for what, dims, most in (("grid", new_grid, limits.max_grid), ("block", new_block, limits.max_block)):
+        fields: dict[str, object] = {}
+        for what, given, most in (("grid", grid, limits.max_grid), ("block", block, limits.max_block)):
+            if given is None:
+                continue
+            dims = as_dimensions(given, what)
             if any(not 1 <= size <= limit for size, limit in zip(dims, most)):
                 raise CaptureError(
                     f"{node.name}: {what} {dims} is beyond 1 to {most}; capture another graph for that"
                 )
-        shared = node.shared_bytes if shared_mem_bytes is None else as_shared_bytes(shared_mem_bytes)
-        if shared != node.shared_bytes:
+            fields[what] = dims
+        if shared_mem_bytes is not None:
+            fields["shared_bytes"] = shared = as_shared_bytes(shared_mem_bytes)
             self._allow_shared(node, shared)
+        self._change(lambda: (fields, None))
 
-        def change() -> None:
-            node.grid, node.block, node.shared_bytes = new_grid, new_block, shared
-
-        self._change(change)
-
-    def _change(self, change: Callable[[], None]) -> None:
-        """Between launches."""
+    def _change(self, changed: Callable[[], tuple[dict[str, object], Uses | None]]) -> None:
+        """Between launches: give the node the fields and uses that `changed()` gives, which itself changes nothing."""
+        graph = self._graph
 
         def work() -> None:
-            self._graph._check_open()
-            change()
-            self._graph._node_changed(self._node)
+            graph._check_open()
+            graph._finish_change()  # an interrupted one, before anybody looks at the node
+            graph._change_node(self._node, *changed())
 
-        self._graph._turn.hold(work)
+        graph._turn.hold(work)
 
     def _allow_shared(self, node: KernelNode, size_bytes: int) -> None:
         device = self._graph._device
@@ -300,12 +302,7 @@ class GraphNode:
         if tensor._address < node.dst + node.size_bytes and node.dst < tensor._address + node.size_bytes:
             raise AliasError(f"the node writes memory of {tensor!r}; copy from other memory")
 
-        def change() -> None:
-            _, writes = self._graph._uses[node]
-            self._graph._uses[node] = ((buffer,), writes)
-            node.src = tensor._address
-
-        self._change(change)
+        self._change(lambda: ({"src": tensor._address}, ((buffer,), self._graph._uses[node][1])))
 
     def set_value(self, value: float | np.generic, dtype: object) -> None:
         """Fill with another value; `dtype` is the filled tensor's, which the node does not know.
@@ -325,16 +322,13 @@ class GraphNode:
                 f"the node fills elements of {len(node.pattern)} bytes, got one of {len(pattern)}"
             )
 
-        def change() -> None:
-            node.pattern = pattern
-
-        self._change(change)
+        self._change(lambda: ({"pattern": pattern}, None))
 
     # -- what it uses
 
-    def _change_uses(
+    def _uses_with(
         self, old: ArgumentBlock, new: ArgumentBlock, reads: list[Buffer], writes: list[Buffer]
-    ) -> None:
+    ) -> Uses:
         """Buffers that no argument points to any more are not used any more; those named otherwise still are."""
         before, after = _words(old), _words(new)
         old_reads, old_writes = self._graph._uses.get(self._node, ((), ()))
@@ -342,7 +336,7 @@ class GraphNode:
         def kept(buffers: tuple[Buffer, ...]) -> list[Buffer]:
             return [b for b in buffers if _points_to(after, b) or not _points_to(before, b)]
 
-        self._graph._uses[self._node] = (
+        return (
             tuple(dict.fromkeys([*kept(old_reads), *reads])),
             tuple(dict.fromkeys([*kept(old_writes), *writes])),
         )

@@ -566,9 +566,14 @@ class Recorder:
         for lane in self._lanes:
             with contextlib.suppress(Exception):  # the error that led here is the one to report
                 lane.end_foreign(keep=False)
-        self.device._dropped_graphs.extend(self.captured)
+        self._drop_captured(0)
         self.release()
         self._undo_shared(0)
+
+    def _drop_captured(self, count: int) -> None:
+        """Leave what was captured, but for the first ones, to the device; each once, also where this is done again."""
+        while len(self.captured) > count:
+            self.device._dropped_graphs.append(self.captured.pop())
 
     @property
     def node_count(self) -> int:
@@ -633,7 +638,8 @@ class Recorder:
     def back_to(self, mark: Mark) -> bool:
         """Forget what was recorded since `mark`; no branch is open then. Its order still counts.
 
-        False where another thread is at a step of it still: once all of `leaving()` are over, do it again.
+        False where another thread is at a step of it still: once all of `leaving()` are over, do it again. So, too,
+        where an interrupt came into it.
         """
         self._undo_shared(mark.shared)
         if self.leaving():
@@ -655,9 +661,8 @@ class Recorder:
         self._branches = 0
         for buffer in self._overwritten[mark.overwritten :]:
             buffer.is_overwritten = False
-        self.device._dropped_graphs.extend(self.captured[mark.captured :])
+        self._drop_captured(mark.captured)
         del self._overwritten[mark.overwritten :]
-        del self.captured[mark.captured :]
         del self.held[mark.held :]
         del self.children[mark.children :]
         del self._yielded[mark.yielded :]

@@ -36,7 +36,8 @@ class Scope:
     _output: Any
     _graph: CudaGraph[Any] | None
     _state: str  # "new", "open", "done" or "failed"
-    _busy: threading.Lock  # held while an operation is recorded
+    _recording: object | None  # who is recording an operation: each call has an object to be told by
+    _lock: threading.Lock  # held while that is claimed
     _behind: Mark | None  # where to go back to, once other threads have ended the step of it that they are at
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -50,7 +51,8 @@ class Scope:
         self._output = None
         self._graph = None
         self._state = "new"
-        self._busy = threading.Lock()
+        self._recording = None
+        self._lock = threading.Lock()
         self._behind = None
         return self
 
@@ -64,9 +66,9 @@ class Scope:
             CaptureError: the scope is not open, another task or thread is recording an operation in it, or the
                 operation cannot be part of a graph.
         """
-        execution = self._begin(op)
-        mark = None
+        mine, mark = object(), None
         try:
+            execution = self._begin(op, mine)
             self._go_back()
             mark = self._recorder.mark()
             while not execution.run():
@@ -74,18 +76,22 @@ class Scope:
                 execution.block.run_blocking()
                 self._check_going_on()
         except BaseException:
-            self._undo(execution, mark)
+            if mark is not None:
+                self._behind = mark  # first: an interrupt may come into what follows
+                execution.abandon()
+                self._forget_left()
             raise
-        finally:
-            self._busy.release()
+        finally:  # calls nothing, so no interrupt comes
+            if self._recording is mine:
+                self._recording = None
         value: T = execution.value
         return value
 
     async def arecord(self, op: DeviceOp[T]) -> T:
         """`record`, with slow preparation off the loop."""
-        execution = self._begin(op)
-        mark = None
+        mine, mark = object(), None
         try:
+            execution = self._begin(op, mine)
             await self._ago_back()
             mark = self._recorder.mark()
             while not execution.run():
@@ -93,14 +99,18 @@ class Scope:
                 await execution.block.wait()
                 self._check_going_on()
         except BaseException:
-            self._undo(execution, mark)
+            if mark is not None:
+                self._behind = mark
+                execution.abandon()
+                self._forget_left()
             raise
         finally:
-            self._busy.release()
+            if self._recording is mine:
+                self._recording = None
         value: T = execution.value
         return value
 
-    def _begin(self, op: DeviceOp[Any]) -> Execution:
+    def _begin(self, op: DeviceOp[Any], mine: object) -> Execution:
         check_not_in_callback("record()")
         if self._state != "open":
             raise CaptureError(
@@ -108,19 +118,23 @@ class Scope:
             )
         if not isinstance(op, DeviceOp):
             raise TypeError(f"record() takes a DeviceOp, got {type(op).__name__}")
-        if not self._busy.acquire(blocking=False):
+        if not self._claim(mine):
             raise CaptureError(
                 "another task or thread is recording an operation in this scope; record one after the other, or "
                 "branches as one operation, ca.parallel(...)"
             )
-        try:
-            execution = Execution(op._take(), stream=self._recorder.root.stream)
-        except BaseException:
-            self._busy.release()
-            raise
+        execution = Execution(op._take(), stream=self._recorder.root.stream)
         execution.host_pending = True  # in a recording: stop now and then
         self._recorder.went_on_s = time.perf_counter()
         return execution
+
+    def _claim(self, mine: object) -> bool:
+        """Note who is recording; False where somebody else is."""
+        with self._lock:
+            if self._recording is not None:
+                return False
+            self._recording = mine
+            return True
 
     def _check_going_on(self) -> None:
         """Behind a wait: the block may be over."""
@@ -128,11 +142,6 @@ class Scope:
             raise CaptureError(
                 "the scope ended while this operation was being recorded; await it in the block"
             )
-
-    def _undo(self, execution: Execution, mark: Mark | None) -> None:
-        execution.abandon()
-        if mark is not None and not self._recorder.back_to(mark):
-            self._behind = mark
 
     def _go_back(self) -> None:
         """Where an operation was given up while another thread was at a step of it: wait for that, and forget it."""
@@ -195,7 +204,7 @@ class Scope:
 
     def _finish(self) -> CudaGraph[Any]:
         self._state = "failed"  # unless all goes well
-        if not self._busy.acquire(blocking=False):
+        if not self._claim(self):  # for good
             raise CaptureError(
                 "an operation is still being recorded in this scope; await it inside of the block"
             )
@@ -227,10 +236,10 @@ class Scope:
             self._go_back()
             graph = self._finish()
             graph._instantiate()
+            self._done(graph)
         except BaseException:
             self._discard()
             raise
-        self._done(graph)
 
     async def __aenter__(self) -> Scope:
         return self._open()
@@ -250,10 +259,10 @@ class Scope:
             block = _WorkerBlock(graph._instantiate)
             await block.wait()
             block.raise_error()
+            self._done(graph)
         except BaseException:
             self._discard()
             raise
-        self._done(graph)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Scope cannot be copied or pickled")

@@ -83,10 +83,10 @@ class GraphCalls(MemoryCalls):
         try:
             self._add_all(graph, graph.native, nodes, (), is_top=True)
             graph.executable = self._call("cuGraphInstantiate", graph.native, 0)
+            self._call("cuGraphUpload", graph.executable, self._streams[stream])
         except BaseException:
-            self._call("cuGraphDestroy", graph.native)
+            self._destroy(graph)
             raise
-        self._call("cuGraphUpload", graph.executable, self._streams[stream])
         handle = GraphHandle(int(graph.executable))
         self._graphs[handle] = graph
         return handle
@@ -126,9 +126,12 @@ class GraphCalls(MemoryCalls):
         """Destroy a graph, or captured work."""
         found = self._graphs[graph]
         del self._graphs[graph]
-        if found.executable is not None:
-            self._call("cuGraphExecDestroy", found.executable)
-        self._call("cuGraphDestroy", found.native)
+        self._destroy(found)
+
+    def _destroy(self, graph: _Graph) -> None:
+        if graph.executable is not None:
+            self._call("cuGraphExecDestroy", graph.executable)
+        self._call("cuGraphDestroy", graph.native)
 
     # -- other libraries' work
 

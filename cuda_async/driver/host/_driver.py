@@ -15,7 +15,7 @@ import itertools
 import weakref
 from typing import TYPE_CHECKING, NoReturn
 
-from ...errors import ClosedError, CompileError, DeviceLostError, OutOfMemoryError
+from ...errors import ClosedError, CompileError, DeviceLostError, DriverError, OutOfMemoryError
 from .._protocol import EventHandle, FunctionHandle, HostLaunch, ModuleHandle, StreamHandle
 from .._switches import poison_freed
 from ..graph import GraphHandle, KernelNode, Node
@@ -667,7 +667,11 @@ class HostDriver(SteppedControls):
         return handle
 
     def graph_update(self, graph: GraphHandle, node: Node) -> bool:
-        self._graph(graph, "cuGraphExecNodeSetParams").refresh()
+        found = self._graph(graph, "cuGraphExecNodeSetParams")
+        try:
+            found.refresh()
+        except DriverError:  # as with the CUDA driver: it comes out as the graph is made anew
+            return False
         return True
 
     def graph_launch(self, graph: GraphHandle, stream: StreamHandle) -> None:

@@ -113,6 +113,17 @@ def test_creating_runs_nothing(lab):
         lab.launch(graph)
 
 
+def test_update_that_cannot_be(lab):
+    """The driver says no, and raises nothing; the graph does what it did."""
+    node = lab.kernel(0, 5)
+    graph = lab.driver.graph_create([node], lab.stream)
+    node.block = (1 << 16, 1, 1)
+    assert not lab.driver.graph_update(graph, node)
+    lab.launch(graph)
+    assert lab.words(0) == [5] * 8
+    lab.driver.graph_destroy(graph)
+
+
 def test_every_kind_of_node(lab):
     lab.host[:32].view("i4")[:] = np.arange(8)
     m = lab.memory

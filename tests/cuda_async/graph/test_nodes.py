@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,40 @@ async def test_another_grid(device, kernels):
         graph.nodes[0].set_launch(grid=(0, 1))
     with pytest.raises(TypeError, match="shared_mem_bytes is '16'; expected an int"):
         graph.nodes[0].set_launch(shared_mem_bytes="16")
+
+
+SMALL_BLOCKS = ca.Module.from_ptx(
+    re.sub(
+        r"(entry affine_to\([^)]*\))",
+        r"\1\n.maxntid 64, 1, 1",
+        (Path(__file__).parent / "kernels.ptx").read_text(encoding="utf-8"),
+    ),
+    name="small_blocks.ptx",
+)
+
+
+async def test_launch_that_the_kernel_cannot_do(device):
+    """Each launch says so until the node is set to something else; what else was changed meanwhile counts."""
+    x, y = await ca.zip(ca.ones(64), ca.full(64, 5.0))
+    function = SMALL_BLOCKS.function("affine_to")
+
+    def doubled(x):
+        made = ca.zeros(64)
+        return made.then(lambda out: function.launch(1, 64, ca.mut(out), ca.read(x), 64, 2.0, 0.0)).first()
+
+    graph = await doubled(x).graph()
+    node = graph.nodes[1]
+    node.set_launch(block=128)
+    node.set_arguments({1: ca.read(y)})
+    del x, y
+    gc.collect()
+    for _ in range(2):
+        with pytest.raises(ca.DriverError):
+            await graph.launch()
+    others = await ca.zip(*[ca.full(64, -7.0) for _ in range(3)])
+    node.set_launch(block=32)
+    assert (await graph.launch().to_host()).sum() == 320.0
+    del others
 
 
 async def test_copies_and_fills(device, kernels):

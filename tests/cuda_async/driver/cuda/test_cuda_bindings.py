@@ -178,6 +178,9 @@ library.fake_fail(b"cuGraphInstantiateWithFlags", 1)
 live = library.fake_live_graphs()
 raises(DriverError, "cuGraphInstantiate", lambda: driver.graph_create(nodes, stream))
 assert library.fake_live_graphs() == live
+library.fake_fail(b"cuGraphUpload", 1)
+raises(DriverError, "cuGraphUpload", lambda: driver.graph_create(nodes, stream))
+assert library.fake_live_graphs() == live
 library.fake_fail(b"cuStreamEndCapture", 901)
 driver.capture_begin(stream)
 raises(CaptureError, "could not be captured", lambda: driver.capture_end(stream))

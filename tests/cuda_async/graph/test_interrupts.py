@@ -1,0 +1,300 @@
+"""`KeyboardInterrupt` wherever the interpreter looks for signals as a graph is recorded, made and changed."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import sys
+
+import pytest
+
+import cuda_async as ca
+from cuda_async.driver.host._settings import host_check
+from cuda_async.errors import CaptureError
+from cuda_async.graph._graph import CudaGraph
+from cuda_async.graph._scope import Scope
+
+pytestmark = pytest.mark.skipif(
+    bool(host_check()), reason="an interrupt may leave the books of the checking mode wrong"
+)
+
+
+def may_be_finalizing(frame):
+    if frame.f_code.co_flags & inspect.CO_GENERATOR:
+        return True
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
+
+
+def is_interrupted(n, work):
+    """Run `work()` with an interrupt at the n-th place: a call of a function of the package's, or the return of a
+    built-in one to it. Finalizers and generators, which may be closed by one, are left out: Python drops what they
+    raise. False where there are fewer places."""
+    left = n
+
+    def look(frame, event, _):
+        nonlocal left
+        if (
+            event in ("call", "c_return")
+            and frame.f_globals.get("__name__", "").startswith("cuda_async.")
+            and not may_be_finalizing(frame)
+        ):
+            left -= 1
+            if left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(before)
+    return False
+
+
+def places(make, step=1):
+    """Of each run of what `make()` gives, with one interrupt after the other: what else it gave, and whether it is the
+    last, which was not interrupted. Every `step`-th place is tried."""
+    for n in itertools.count(1, step):
+        work, *given = make()
+        interrupted = is_interrupted(n, work)
+        yield *given, not interrupted
+        if not interrupted:
+            assert n > 10
+            return
+
+
+def partly(kernels, x):
+    """The first 32 elements."""
+    return ca.zeros(64).then(
+        lambda y: kernels.affine_to.launch(1, 32, ca.mut(y), ca.read(x), 64, 2.0, 0.0).first()
+    )
+
+
+CHANGES = {
+    "arguments": (
+        lambda kernels, x: kernels.scaled(x, 2.0, 0.0).graph(),
+        lambda graph, y: graph.nodes[0].set_arguments({1: ca.read(y), 4: 1.0}),
+        (128.0, 704.0),
+    ),
+    "arguments of a part": (
+        lambda kernels, x: kernels.scaled(x, 2.0, 0.0).graph().then(lambda g: g.launch().graph()),
+        lambda graph, y: graph.nodes[0].bodies[0][0].set_arguments({1: ca.read(y), 4: 1.0}),
+        (128.0, 704.0),
+    ),
+    "source": (
+        lambda kernels, x: ca.copy(x).graph(),
+        lambda graph, y: graph.nodes[0].set_source(y),
+        (64.0, 320.0),
+    ),
+    "value": (
+        lambda kernels, x: ca.full(64, 1.0).graph(),
+        lambda graph, y: graph.nodes[0].set_value(5.0, "float32"),
+        (64.0, 320.0),
+    ),
+    "launch": (
+        lambda kernels, x: partly(kernels, x).graph(),
+        lambda graph, y: graph.nodes[1].set_launch(grid=3, block=16),
+        (64.0, 96.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_interrupted_change_is_whole_or_none(host, kernels, what):
+    """Launches use memory that the graph keeps, whichever it is."""
+    record, change, (old, new) = CHANGES[what]
+
+    def make():
+        graph = record(kernels, ca.ones(64).sync()).sync()
+        y = ca.full(64, 5.0).sync()
+        return lambda: change(graph, y), graph
+
+    found = set()
+    for graph, is_last in places(make):
+        others = [ca.full(64, -7.0).sync() for _ in range(3)]
+        sums = {float(graph.launch().to_host().sync().sum()) for _ in range(2)}
+        assert len(sums) == 1, "a change that came late"
+        found |= sums
+        assert not is_last or sums == {new}
+        del others
+    assert found == {old, new}
+
+
+def test_change_behind_an_interrupted_one(host, kernels):
+    """It is made on top of it, and lets go of nothing that is used."""
+
+    def make():
+        graph = kernels.scaled(ca.ones(64).sync(), 2.0, 0.0).graph().sync()
+        y = ca.full(64, 5.0).sync()
+        return lambda: graph.nodes[0].set_arguments({1: ca.read(y)}), graph
+
+    for graph, _ in places(make):
+        graph.nodes[0].set_arguments({4: 1.0})
+        others = [ca.full(64, -7.0).sync() for _ in range(3)]
+        assert graph.launch().to_host().sync()[0] in (3.0, 11.0)
+        del others
+
+
+def test_interrupted_sizes_stay_as_they_were_set(host, kernels):
+    """What the next change does not name is what the interrupted one made it."""
+    x = ca.ones(64).sync()
+    graph = partly(kernels, x).graph().sync()
+    node = graph.nodes[1]
+    finish = CudaGraph._finish_change
+
+    def interrupted(graph):
+        if graph._change is not None:
+            raise KeyboardInterrupt
+        finish(graph)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CudaGraph, "_finish_change", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            node.set_launch(grid=3)
+    node.set_launch(block=16)
+    assert graph.launch().to_host().sync().sum() == 96.0
+
+
+def test_driver_that_fails_as_a_node_is_changed(stepped, kernels):
+    def run(op):
+        future = op.start()
+        while not future.done:
+            stepped.driver.advance_all()
+        return future.result()
+
+    graph = run(kernels.scaled(run(ca.ones(64)), 2.0, 0.0).graph())
+    stepped.driver.fail_next("graph_update", ca.DriverError("graph_update", 1, "X", "planned"))
+    with pytest.raises(ca.DriverError, match="planned"):
+        graph.nodes[0].set_arguments({1: ca.read(run(ca.full(64, 5.0)))})
+    others = [run(ca.full(64, -7.0)) for _ in range(3)]
+    assert run(graph.launch().to_host())[0] == 10.0
+    del others
+
+
+def test_interrupted_making_of_a_graph_leaves_no_graph_of_the_driver(host):
+    x = ca.ones(4).sync()
+
+    def count():
+        host.synchronize()
+        host.collect(everything=True)
+        return len(host.driver._graphs)
+
+    before = count()
+    for _ in places(lambda: (ca.copy(x).graph().sync()._instantiate,)):
+        pass
+    assert count() == before
+
+
+# -- scopes
+
+
+def fails(kernels, x):
+    return ca.parallel(kernels.scale(x, 9.0, 0.0), kernels.scale(x, 9.0, 0.0).then(lambda _: 1 / 0))
+
+
+@pytest.mark.parametrize("method", ["record", "arecord"])
+@pytest.mark.parametrize("operation", ["that is recorded", "that fails"])
+def test_interrupted_record_leaves_the_scope_open(host, kernels, method, operation):
+    """And the recording as it was."""
+    x = ca.ones(8).sync()
+    stream = host.create_stream()
+
+    def make():
+        s = ca.CudaGraph.scope(stream)
+        s._open()
+        s.record(kernels.scale(x, 2.0, 0.0))
+        op = fails(kernels, x) if operation == "that fails" else kernels.scale(x, 9.0, 0.0)
+
+        def work():
+            try:
+                s.record(op) if method == "record" else run_through(s.arecord(op))
+            except ZeroDivisionError:
+                pass
+
+        return work, s
+
+    for s, is_last in places(make):
+        s.record(kernels.scale(x, 1.0, 1.0))
+        s.__exit__(None, None, None)
+        is_recorded = is_last and operation == "that is recorded"
+        assert [node.depends_on for node in s.graph.nodes] == [(), (0,), (1,)][: 3 if is_recorded else 2]
+        ca.fill(x, 1.0).sync_on(stream)
+        s.graph.launch().sync_on(stream)
+        assert x.to_host().sync()[0] == (19.0 if is_recorded else 3.0)
+
+
+def run_through(coroutine):
+    """Run what has nothing to wait for."""
+    with pytest.raises(StopIteration):
+        coroutine.send(None)
+
+
+def tripled(kernels, shared):
+    return shared.then(lambda y: kernels.scaled(y, 3.0, 0.0))
+
+
+def test_interrupted_end_of_a_scope_gives_shared_operations_back(host, kernels):
+    """Whoever comes next runs them, and no graph is there."""
+    x = ca.ones(8).sync()
+    stream = host.create_stream()
+
+    def make():
+        shared = kernels.scaled(x, 2.0, 0.0).shared()
+        s = ca.CudaGraph.scope(stream)
+        s._open()
+        s.returns(s.record(tripled(kernels, shared)))
+        return lambda: s.__exit__(None, None, None), s, shared
+
+    for s, shared, is_last in places(make):
+        if s._state == "open":  # Python's call of it was interrupted, and nothing of it was done
+            s.__exit__(None, None, None)
+        elif not is_last:
+            with pytest.raises(CaptureError, match="ended with an error"):
+                _ = s.graph
+        if s._state == "done":
+            assert s.graph.launch().to_host().sync()[0] == 6.0
+        assert shared.then(ca.copy).to_host().sync()[0] == 2.0
+
+
+def test_interrupted_capture_gives_shared_operations_back(host, kernels):
+    """Or they have ended with it: see docs/reliability.md."""
+    x = ca.ones(8).sync()
+
+    def make():
+        shared = kernels.scaled(x, 2.0, 0.0).shared()
+        op = tripled(kernels, shared).graph()
+        return op.sync, shared
+
+    for shared, is_last in places(make, step=5):
+        if not is_last:
+            with contextlib.suppress(ca.OperationCancelledError):
+                assert shared.then(ca.copy).to_host().sync()[0] == 2.0
+
+
+def test_who_records_is_noted_with_the_lock_held(host, kernels, monkeypatch):
+    noted = []
+
+    def note(scope, value):
+        noted.append(value is None or scope._lock.locked())
+        vars(scope)["_recording"] = value
+
+    monkeypatch.setattr(Scope, "_recording", property(lambda s: vars(s)["_recording"], note), raising=False)
+    x = ca.ones(8).sync()
+    with ca.CudaGraph.scope(host.create_stream()) as s:
+        s.record(kernels.scale(x, 2.0, 0.0))
+    assert noted == [True] * 4
+
+
+def test_what_was_captured_is_dropped_once(host):
+    """Another library's work that was captured, where the recording fails behind it."""
+    host.collect(everything=True)
+    scope = ca.CudaGraph.scope(host.create_stream(), inputs={"x": ca.ones(8).sync()})
+    with pytest.raises(CaptureError, match="nothing in the graph uses"), scope:
+        scope._recorder.captured.append(host.driver.graph_create([], 0))
+    assert len(host._dropped_graphs) == 1
