@@ -2,6 +2,7 @@
 
     python tools/random_pipelines.py --count 500                     # the interpreter
     python tools/random_pipelines.py --count 1500 --device cuda:0    # the compiled kernels
+    python tools/random_pipelines.py --count 200 --assembled         # the assembler's PTX, on the simulated device
     python tools/random_pipelines.py --seed 1234 --device cuda:0     # one program again, with its source
 
 `differential.py` draws from the whole language, with tiles of 16 elements, which the tensor memory accelerator never
@@ -266,9 +267,15 @@ def expected_of(made: Pipeline, x: Array, y: Array) -> list[Array]:
     return tensors
 
 
-def difference(made: Pipeline, device: str | None) -> str | None:
-    """What is wrong with a program's result on a device, or None."""
+def difference(made: Pipeline, device: str | None, assembled: bool = False) -> str | None:
+    """What is wrong with a program's result on a device, or None; `assembled`: of the assembler's code for sm_89."""
     import cuda_async as ca
+
+    if assembled:
+        from assembled_code import assembled_code
+
+        with assembled_code():
+            return difference(made, device)
 
     numbers = np.random.default_rng(made.seed)
     x, y = (numbers.integers(-2, 3, (made.shape[0] * TURNS, made.shape[1])).astype("f8") for _ in range(2))
@@ -287,7 +294,7 @@ def difference(made: Pipeline, device: str | None) -> str | None:
     return None
 
 
-def _check(connection: Any, device: str | None) -> None:
+def _check(connection: Any, device: str | None, assembled: bool) -> None:
     while True:
         try:
             seed = connection.recv()
@@ -296,14 +303,18 @@ def _check(connection: Any, device: str | None) -> None:
         if seed is None:
             return
         try:
-            found = difference(draw(seed), device)
+            found = difference(draw(seed), device, assembled)
         except Exception as error:
             found = f"{type(error).__name__}: {str(error)[:300]}"
         connection.send(found)
 
 
 def _worker(
-    jobs: Iterator[int], device: str | None, limit_s: float, report: Callable[[int, str | None], None]
+    jobs: Iterator[int],
+    device: str | None,
+    assembled: bool,
+    limit_s: float,
+    report: Callable[[int, str | None], None],
 ) -> None:
     """Give programs to a process, one after another; a new process behind one that hangs or ends."""
     context = multiprocessing.get_context("spawn")
@@ -311,7 +322,7 @@ def _worker(
     for seed in jobs:
         if process is None:
             ours, theirs = context.Pipe()
-            process = context.Process(target=_check, args=(theirs, device), daemon=True)
+            process = context.Process(target=_check, args=(theirs, device, assembled), daemon=True)
             process.start()
             theirs.close()
         try:
@@ -341,6 +352,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, default=None, help="this program alone, with its source")
     parser.add_argument("--device", default=None, help="cuda:0 or host:0; default: host:0")
+    parser.add_argument(
+        "--assembled", action="store_true", help="run what the assembler makes, on the host device"
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=60.0, help="no program begins later")
     parser.add_argument("--limit-s", type=float, default=60.0, help="for one program, compiling included")
@@ -348,7 +362,7 @@ def main() -> int:
     if options.seed is not None:
         made = draw(options.seed)
         print(made.source, made.shape, made.dtype, made.blocks, made.options, sep="\n")
-        found = difference(made, options.device)
+        found = difference(made, options.device, options.assembled)
         print(found or "right")
         return 1 if found else 0
 
@@ -376,7 +390,9 @@ def main() -> int:
                 print(f"seed {seed}: {found}", flush=True)
 
     threads = [
-        threading.Thread(target=_worker, args=(jobs(), options.device, options.limit_s, report))
+        threading.Thread(
+            target=_worker, args=(jobs(), options.device, options.assembled, options.limit_s, report)
+        )
         for _ in range(options.workers)
     ]
     for thread in threads:

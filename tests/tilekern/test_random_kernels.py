@@ -206,6 +206,11 @@ def test_pipelines_agree_with_numpy():
     assert "150 programs on host:0, 0 problems" in done.stdout
 
 
+def test_assembled_pipelines_agree_with_numpy():
+    done = run("random_pipelines.py", "--count", 24, "--assembled")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
 @pytest.mark.gpu
 def test_compiled_pipelines_agree_with_numpy():
     done = run("random_pipelines.py", "--count", 64, "--device", "cuda:0", "--workers", 4)

@@ -5,6 +5,7 @@ compiled, `EXPAND`, facts and `order(...)`: the interpreter runs in program orde
 """
 
 from ._check_bounds import CheckBounds, CheckedAxis, LaunchCondition, Placement, Rung
+from ._copy_handed_on import CopyHandedOn
 from ._direct_accesses import DirectAccesses
 from ._eliminate import EliminateCommon, EliminateDead
 from ._expand_scans import ExpandScans
@@ -47,6 +48,7 @@ EXPAND: tuple[Pass, ...] = (
     EliminateCommon(),
     EliminateDead(),
     SettleLoads(),
+    CopyHandedOn(),
 )
 """What makes of compiled kernels what the assembler can."""
 
@@ -82,6 +84,7 @@ __all__ = [
     "PRINT_VARIABLE",
     "CheckBounds",
     "CheckedAxis",
+    "CopyHandedOn",
     "DirectAccesses",
     "EliminateCommon",
     "EliminateDead",

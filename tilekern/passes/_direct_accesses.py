@@ -22,10 +22,6 @@ loads it, the assembler carries the place in shared memory, not what is in it, a
 place: of rows loaded a turn ahead of their use, each was the row after it (seen on an H200), others hung, and some were
 not assembled at all. A tile of numbers computed from the load is carried in registers.
 
-So are the loads of a loop that hands a tile on from one of its variables to another, for a later turn. Turns that load
-by the accelerator are taken apart and overlap, and behind the last one such a variable had the number of another turn
-(seen on an H200, of loops with fewer turns than overlap).
-
 A store in a loop of what is the same in all its turns is a direct one. The assembler puts such a tile into shared
 memory once, in front of the loop, and uses it for other stores of the same numbers, which look for their parts where
 their own copy would have them (seen on an H200: a store behind such a loop wrote what was elsewhere in shared memory,
@@ -78,7 +74,6 @@ from ..ir import (
     ShiftRightOp,
     StoreOp,
     StoreSparseOp,
-    TileType,
     UnpackOp,
     Value,
     YieldOp,
@@ -99,8 +94,8 @@ _REARRANGES = (BitcastOp, BroadcastOp, CatOp, ExtractOp, InsertOp, PackOp, Permu
 class DirectAccesses(Pass):
     """Forbid the tensor memory accelerator where it would get an access wrong, or where it was asked to.
 
-    That is in kernels whose accesses have an order, for stores of parts, for loads of tiles that loops carry or hand
-    on, and for stores of what is the same in all turns.
+    That is in kernels whose accesses have an order, for stores of parts, for loads of tiles that loops carry,
+    and for stores of what is the same in all turns.
     """
 
     name = "direct-accesses"
@@ -131,8 +126,6 @@ class _Direct:
         self._alone = self._loads_that_loops_carry(function)
         for op in walk(function.body):
             if isinstance(op, ForOp | LoopOp):
-                if self._hands_on(op):
-                    self._alone.update(one for one in walk(op.body) if isinstance(one, LoadOp | LoadSparseOp))
                 self._alone |= _stores_of_the_same(op)
 
     def _loads_that_loops_carry(self, function: Function) -> set[Op]:
@@ -145,17 +138,6 @@ class _Direct:
                 carried += op.initial
         made = {self._made.get(value) for value in self._origins(carried)}
         return {op for op in made if isinstance(op, LoadOp | LoadSparseOp)}
-
-    def _hands_on(self, loop: ForOp | LoopOp) -> bool:
-        """Whether a tile that it carries becomes another one that it carries, in the next turn."""
-        carried = loop.body.arguments[len(loop.body.arguments) - len(loop.initial) :]
-        tiles = {value for value in carried if isinstance(value.type, TileType) and value.type.shape}
-        return any(
-            not tiles.isdisjoint(set(self._origins([value])) - {own})
-            for end in self._flow.ends(loop)
-            for own, value in zip(carried, end.operands[-len(carried) :], strict=True)
-            if value.type == own.type and own in tiles
-        )
 
     def _origins(self, values: list[Value]) -> list[Value]:
         """What tiles are, but for their shape and order and for the branch that is taken."""

@@ -195,33 +195,6 @@ def test_each_turn_has_its_own_tile(device, kernel, expected, dtype, shape):
 
 
 @tk.kernel
-def hands_on(out, last, x, shape: tk.Constant[tuple[int, int]], turns: int):
-    """`last` is what was computed in the turn before the last one."""
-    made, before = tk.full(shape, -2, x.dtype), tk.full(shape, -2, x.dtype)
-    for i in range(turns):
-        before = made
-        made = tk.load(x, (i, 0), shape) + 1
-        tk.store(out, (i, 0), of_rows(made))
-    tk.store(last, (0, 0), before + tk.min(before, axis=0, keepdims=True))
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_tile_that_is_handed_on_is_good_behind_the_loop(device, shape):
-    """Whether there are fewer turns than overlap or more."""
-    random = np.random.default_rng(3)
-    tensor = random.integers(-2, 3, (20 * shape[0], shape[1])).astype("f4")
-    x = ca.from_host(tensor.astype(ml_dtypes.bfloat16)).sync()
-    for turns in (1, 2, 3, 5, 8, 20):
-        out, last = ca.empty(x.shape, x.dtype).sync(), ca.empty(shape, x.dtype).sync()
-        hands_on(ca.mut(out), ca.mut(last), x, shape, turns).grid(1).sync()
-        before = tensor[(turns - 2) * shape[0] :][: shape[0]] + 1 if turns > 1 else np.full(shape, -2.0)
-        expected = before + before.min(axis=0, keepdims=True)
-        np.testing.assert_array_equal(last.to_host().sync().astype("f4"), expected)
-        whole = out.to_host().sync().astype("f4")[: turns * shape[0]]
-        np.testing.assert_array_equal(whole, expected_of_rows(tensor[: turns * shape[0]] + 1))
-
-
-@tk.kernel
 def stores_the_same(out, last, x, shape: tk.Constant[tuple[int, int]]):
     same = tk.load(x, (0, 0), shape)
     for i in range(TURNS):

@@ -23,7 +23,7 @@ PASSES = {
         ),
         *(passes.EliminateDead(), passes.OrderMemory(), passes.DirectAccesses(), passes.PinLoads()),
         *(passes.CheckBounds(), passes.FuseMultiplyAdd(), passes.StateRanges()),
-        passes.SettleLoads(),
+        *(passes.SettleLoads(), passes.CopyHandedOn()),
     )
 }
 
