@@ -66,10 +66,10 @@ class _Contents:
 
     def __del__(self) -> None:
         # At the end of the process the globals of this module may be gone.
-        captured: list[GraphHandle] | None = getattr(self, "_captured", None)
-        while (
-            captured
-        ):  # no interrupt came before it was made, and the recorder, whose list it is, did not fail since
+        # Nor is the list there where an interrupt came before it was made. It is the recorder's: one that failed since has
+        # emptied it.
+        captured: list[GraphHandle] = getattr(self, "_captured", [])
+        while captured:
             self._device._dropped_graphs.append(captured.pop())
 
 
