@@ -65,9 +65,8 @@ class _Contents:
         self._captured = captured
 
     def __del__(self) -> None:
-        # At the end of the process the globals of this module may be gone.
-        # Nor is the list there where an interrupt came before it was made. It is the recorder's: one that failed since has
-        # emptied it.
+        # At the end of the process the globals of this module may be gone; and the list is not there where an interrupt
+        # came before it was made. It is the recorder's: one that failed since has emptied it.
         captured: list[GraphHandle] = getattr(self, "_captured", [])
         while captured:
             self._device._dropped_graphs.append(captured.pop())
