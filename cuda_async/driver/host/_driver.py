@@ -15,7 +15,7 @@ import itertools
 import weakref
 from typing import TYPE_CHECKING, NoReturn
 
-from ...errors import ClosedError, CompileError, DeviceLostError, OutOfMemoryError
+from ...errors import ClosedError, CompileError, CudaAsyncError, DeviceLostError, OutOfMemoryError
 from .._protocol import EventHandle, FunctionHandle, HostLaunch, ModuleHandle, StreamHandle
 from .._switches import poison_freed
 from ..graph import GraphHandle, KernelNode, Node
@@ -353,7 +353,9 @@ class HostDriver(SteppedControls):
                 if grant.wait_for is not None:
                     self.engine.enqueue(queue, WaitEntry(grant.wait_for.passed))
                 self.engine.enqueue(queue, AllocateEntry(self.memory, grant.address, size_bytes))
-            except KeyboardInterrupt:  # nobody will hear of this address
+            except CudaAsyncError:
+                raise
+            except BaseException:  # an interrupt: nobody will hear of this address
                 self.memory_free_async(grant.address, stream)
                 raise
         return grant.address
@@ -368,7 +370,9 @@ class HostDriver(SteppedControls):
                 self._enqueue_free(queue, address, ticket)
             except LookupError as error:
                 raise driver_error("cuMemFreeAsync", "CUDA_ERROR_INVALID_VALUE", str(error)) from None
-            except KeyboardInterrupt:
+            except CudaAsyncError:
+                raise
+            except BaseException:  # an interrupt
                 freed = self.pool.ticket_of(passed)
                 if freed is not None and not any(entry.completes is passed for entry in list(queue.entries)):
                     self._enqueue_free(queue, address, freed)
