@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import functools
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["Bell", "call_each"]
+
+CallbackT = TypeVar("CallbackT", bound="Callable[[], object]")
 
 
 class Bell:
@@ -48,7 +50,7 @@ class Bell:
         return True
 
 
-def call_each(callbacks: list[Callable[[], None]]) -> None:
+def call_each(callbacks: list[CallbackT]) -> None:
     """Call all of them, and take each out of the list behind its call.
 
     Where an interrupt comes out, the list has those that may not have been called, and one perhaps that was.

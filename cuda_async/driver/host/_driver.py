@@ -152,11 +152,11 @@ class HostDriver(SteppedControls):
 
     def synchronize(self) -> None:
         self._check()
-        first: Exception | None = None
+        first: CudaAsyncError | None = None
         for queue in self.engine.queues_of(self):
             try:
                 self.engine.wait_queue(queue)
-            except Exception as error:
+            except CudaAsyncError as error:
                 first = first or error
         self.pool.synchronized()
         if first is not None:
@@ -571,7 +571,7 @@ class HostDriver(SteppedControls):
         def enqueue() -> Exception | int:
             try:
                 self.launch(function, grid, block, shared_bytes, stream, arguments)
-            except Exception as error:
+            except CudaAsyncError as error:  # behind an interrupt, it may be enqueued
                 return error
             return 0
 

@@ -47,7 +47,7 @@ from traceback import clear_frames, format_exception
 from typing import TYPE_CHECKING
 
 from ...errors import ClosedError, ContextError, CudaAsyncError, KernelError, MemoryFault, ReentrancyError
-from .._bell import Bell
+from .._bell import Bell, call_each
 from ._entries import Entry, EventRecord, Failure, WaitEntry
 from ._fork import Level, fork_safe_lock, restart_in_child
 from ._order import FairOrder, Order
@@ -400,8 +400,10 @@ class Engine:
 
     def _tell(self, due: list[Callable[[], object]]) -> None:
         """Lock not held. Call those who asked to be told of records that are done."""
-        for callback in due:
-            callback()
+        try:
+            call_each(due)
+        finally:  # behind an interrupt in there: who is left
+            call_each(due)
 
     def is_ready(self, queue: Queue) -> bool:
         """Whether `step(queue)` can do something."""
