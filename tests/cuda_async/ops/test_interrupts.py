@@ -321,7 +321,7 @@ class InterrupterWithin:
 
 
 def interrupted_within(within, error, prepare, limit=400):
-    """Runs what `prepare()` gives with an interrupt at each place within a function of that name; yields behind each."""
+    """Runs what `prepare()` gives, interrupted at each place within a function of that name; yields behind each."""
     for n in range(1, limit):
         work = prepare()
         interrupter = InterrupterWithin(n, (within,), error)

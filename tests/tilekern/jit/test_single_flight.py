@@ -12,7 +12,6 @@ from cuda_async.scheduling import WaitElsewhere, waiting_elsewhere
 from tilekern.jit import _single_flight
 from tilekern.jit._single_flight import SingleFlight
 
-
 FILES = {_single_flight.__file__, contextlib.__file__, threading.__file__, __file__}
 
 
@@ -90,24 +89,24 @@ def test_who_was_put_off_is_told_wherever_the_making_is_interrupted(error):
     n = 0
     while True:
         n += 1
-        flights, told, put_off = SingleFlight(), [], threading.Event()
+        flights, told = SingleFlight(), []
 
-        def asks(flights=flights, told=told, put_off=put_off):
+        def asks(flights=flights, told=told):
             with waiting_elsewhere(True):
                 try:
                     flights.get("key", int)
                 except WaitElsewhere as waiting:
                     waiting.subscribe(lambda: told.append(1))
-            put_off.set()
 
-        def make(asks=asks, put_off=put_off):
+        interrupter = Interrupter(n, error)
+
+        def make(asks=asks, interrupter=interrupter):
             thread = threading.Thread(target=asks)
             thread.start()
             thread.join()
             sys.setprofile(interrupter)
             return "made"
 
-        interrupter = Interrupter(n, error)
         before = sys.getprofile()
         try:
             flights.get("key", make)
