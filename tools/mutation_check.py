@@ -48,9 +48,9 @@ PATTERNS = {
     "wait": r"(stream_wait_event|_wait_for|wait_for_producer|wait_for_borrowers|order_read|order_write|order_uses"
     r"|_order|event_synchronize|\.block|note_read|note_write|set_write|add_read)\(",
     "keep-alive": r"(_retained\.(append|extend)|_retain|note_shared|retain|keep)\(|retained_on_use = |_owner = owner",
-    "fence": r"(_dirty = True|(?<!def )_settle\(|close_part\(|event_record\(|notify_all\(|\.notify\()",
+    "fence": r"(_dirty = True|(?<!def )_settle\(|close_part\(|event_record\(|\.ring\()",
 }
-LOCK = re.compile(r"(^|[._])(lock|_?lock\w*|changed|_condition)$")
+LOCK = re.compile(r"(^|[._])(lock|_?lock\w*)$")
 
 
 NATIVE_FILE = "cuda_async/native/_native.c"

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeAlias,
 import numpy as np
 
 from ..driver.graph import ChildNode, ConditionalNode, KernelNode, Node
-from ..errors import CaptureError, ClosedError, ContextError
+from ..errors import CaptureError, ClosedError, ContextError, CudaAsyncError
 from ..memory import Buffer, Mut, Read, Tensor, Usage
 from ..ops import DeviceOp, collect, fill, memcpy, zip_ops
 from ..ops._unprepared import UNPREPARED
@@ -364,8 +364,9 @@ class CudaGraph(Generic[T]):
         try:
             generation = self._enqueue(ctx, executable)
         except BaseException as error:
-            # Whether an interrupt came before the driver took the launch or behind it, nobody knows.
-            if not isinstance(error, Exception):
+            # Whether an interrupt came before the driver took the launch or behind it, nobody knows. A signal handler
+            # may raise anything.
+            if not isinstance(error, CudaAsyncError):
                 with self._device._lock:
                     state.interrupt(error)
                 state.note_launched()

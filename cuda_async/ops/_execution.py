@@ -23,7 +23,13 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import DeviceLostError, OperationCancelledError, ReentrancyError, SchedulingError
+from ..errors import (
+    CudaAsyncError,
+    DeviceLostError,
+    OperationCancelledError,
+    ReentrancyError,
+    SchedulingError,
+)
 from ..scheduling import (
     Stream,
     Unfinished,
@@ -594,7 +600,8 @@ class Execution:
     def abandon(self) -> None:
         """After an error or a cancel: what was enqueued still gets its event, so that it is released in time."""
         if self.enqueued and self.ctx.device.is_healthy:
-            with contextlib.suppress(Exception):  # the error that led here is the one to report
+            # The error that led here is the one to report; near the limit of recursion it is that again.
+            with contextlib.suppress(CudaAsyncError, RecursionError):
                 self.close_part()
         if any(source.error is not None for source in self.sources):
             for source in self.sources:  # who has that hears of no other: see raise_first_error

@@ -11,6 +11,7 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from ..driver._bell import call_each
 from ..errors import ClosedError, CudaAsyncError, OperationCancelledError
 from ..memory._hints import unlike_arrays
 from ..scheduling import (
@@ -165,8 +166,10 @@ class DeviceFuture(Generic[T]):
                     self._move(Move.COMPLETE)
             self._execution = None
             callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
+        try:
+            call_each(callbacks)
+        finally:  # behind an interrupt in there: who is left
+            call_each(callbacks)
 
     def _settle(self) -> None:
         """The device is past the work: done or failed."""
@@ -252,17 +255,17 @@ class DeviceFuture(Generic[T]):
                 callbacks, self._callbacks = self._callbacks, []
         if cancelled and execution is not None:
             execution.cancel()
-        for callback in callbacks:
-            callback()
+        try:
+            call_each(callbacks)
+        finally:
+            call_each(callbacks)
         return cancelled
 
     def sync(self) -> T:
         """Block this thread until it is done; the result."""
         check_not_in_callback("sync()")
         if self._state is State.ENQUEUEING:
-            ready = threading.Event()
-            self._begin(ready.set)
-            block_on(ready, _enqueueing)
+            block_on(self._begin, _enqueueing)
         if self._state is State.SUBMITTED and self._submission is not None:
             self._submission.block()
             self._settle()

@@ -166,7 +166,7 @@ class Gate:
         try:
             execution.close_part()
             inner = Execution(source, stream=execution.ctx.stream)
-        except Exception as error:  # the device is lost, for instance
+        except CudaAsyncError as error:  # the device is lost, for instance
             self._set(None, [], None, error)
             return
         inner.owner = self
@@ -404,9 +404,7 @@ class GateWait:
         return self._gate.begin(wake)
 
     def run_blocking(self) -> None:
-        ready = threading.Event()
-        self._gate.begin(ready.set)
-        block_on(ready, self.describe)
+        block_on(self._gate.begin, self.describe)
 
     async def wait(self) -> None:
         await wait_for_callback(self._gate.begin, self.describe)

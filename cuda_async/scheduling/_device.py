@@ -17,10 +17,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from ..driver._bell import Bell, call_each
 from ..driver._switches import longest_poll_s, poison_freed
 from ..errors import (
     ClosedError,
     ContextError,
+    CudaAsyncError,
     DeviceLostError,
     DriverError,
     OutOfMemoryError,
@@ -364,7 +366,7 @@ class Device:
                             self.driver.stream_synchronize(handle)
             except DeviceLostError:
                 raise
-            except Exception as error:
+            except CudaAsyncError as error:
                 first = first or error
         self.collect(everything=True)
         if self._reclaim is not None:
@@ -444,16 +446,19 @@ class Device:
 
     def _collect(self, *, everything: bool = False) -> None:
         """Lock held, context bound."""
+        # An interrupt comes as a function begins or a call of C is back, and a finalizer may leave a note at any time.
+        # So a note stays the first until it is dealt with, and goes by a statement that calls nothing.
         notes = self._notes
         if everything:
-            notes.extend(self._held_notes)
-            self._held_notes.clear()
+            held, self._held_notes = self._held_notes, []
+            notes.extend(held)
         driver = self.driver
-        for _ in range(len(notes)):  # what cannot be freed now goes back to the end
-            note = notes.popleft()
+        for _ in range(len(notes)):  # what cannot be freed now goes to the end
+            note = notes[0]
             usage = note.usage
             if usage.lent is not None and not everything and note.owner is None and is_untraceable(usage):
-                self._held_notes.append(note)
+                self._held_notes += [note]
+                del notes[0]
                 continue
             try:
                 stream = self._stream_that_frees(note)
@@ -461,26 +466,30 @@ class Device:
                     stream._retained.append(note.owner)
                     stream._dirty = True
                     stream._record()
+                    del notes[0]
                     continue
                 if usage.lent is not None and not wait_for_borrowers(self, stream, usage):
-                    notes.append(note)
+                    notes.rotate(-1)
                     continue
                 if self._poison:
                     driver.fill_async(note.address, b"\xdd", note.size_bytes, stream._handle)
                 stream._dirty = True
-            except BaseException:
-                notes.append(note)  # for the next who collects
+                handle = stream._handle
+            except CudaAsyncError:
+                notes.rotate(-1)  # for the next who collects
                 raise
             try:
-                driver.memory_free_async(note.address, stream._handle)
-            except Exception as error:
-                notes.append(note)
+                driver.memory_free_async(note.address, handle)
+            except CudaAsyncError as error:
+                notes.rotate(-1)
                 if isinstance(error, DriverError) and error.code == CAPTURE_UNSUPPORTED:
                     continue
                 raise
             except BaseException:  # an interrupt: maybe it is freed already, so it must not be freed again
+                del notes[0]
                 self._used -= note.size_bytes
                 raise
+            del notes[0]
             self._used -= note.size_bytes
         events = self._dropped_events
         while events:
@@ -686,8 +695,10 @@ class Device:
         callbacks: list[Callable[[], None]] = []
         with self._lock:
             self._lose(lost, None, released, callbacks)
-        for callback in callbacks:
-            callback()
+        try:
+            call_each(callbacks)
+        finally:  # behind an interrupt in there: who is left
+            call_each(callbacks)
         return self._lost_again()
 
     # -- how long to poll
@@ -719,14 +730,14 @@ class Device:
         from ._waiting import wait_for_submission
 
         for submission in self._submit_all():
-            with contextlib.suppress(Exception):  # it belongs to whoever awaited that work
+            with contextlib.suppress(CudaAsyncError):  # it belongs to whoever awaited that work
                 await wait_for_submission(submission)
         self.close()
 
     def close(self) -> None:
         """`aclose()`, blocking this thread."""
         for submission in self._submit_all():
-            with contextlib.suppress(Exception):  # it belongs to whoever awaited that work
+            with contextlib.suppress(CudaAsyncError):  # it belongs to whoever awaited that work
                 submission.synchronize()
         if self.is_open and self.is_healthy:
             self.collect(everything=True)
@@ -795,8 +806,10 @@ class Device:
                 stream._fail_pending(was_closed, released, callbacks)  # of another thread, meanwhile
                 if not stream._closed:
                     released.append(stream._close())
-        for callback in callbacks:
-            callback()
+        try:
+            call_each(callbacks)
+        finally:
+            call_each(callbacks)
         if driver is not None:
             driver.close()
 
@@ -856,7 +869,7 @@ def _after_fork() -> None:
             device._forked = True
             device._set_lock()
             for stream in device._streams:
-                stream._condition = threading.Condition(device._lock)
+                stream._bell = Bell()
                 stream._waiter = False
 
 

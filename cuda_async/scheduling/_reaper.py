@@ -39,8 +39,8 @@ class Drain:
             for submission in _open_submissions():
                 try:
                     submission.synchronize()
-                except Exception:
-                    if submission.error is None:
+                except Exception as error:
+                    if error is not submission.error:
                         raise  # the waiting failed
                     continue  # it belongs to whoever awaited that work
             _collect_all()
@@ -56,8 +56,8 @@ class Drain:
             for submission in _open_submissions():
                 try:
                     await wait_for_submission(submission)
-                except Exception:
-                    if submission.error is None:
+                except Exception as error:
+                    if error is not submission.error:
                         raise  # the waiting failed
                     continue  # it belongs to whoever awaited that work
             _collect_all()

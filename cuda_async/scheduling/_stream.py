@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..driver import StreamHandle
+from ..driver._bell import Bell
 from ..errors import ClosedError, ContextError, CudaAsyncError, DeviceLostError, DriverError, OutOfMemoryError
 from ._event import Event
 from ._submission import CAPTURE_UNSUPPORTED, Failure, Submission
@@ -40,9 +40,9 @@ class Stream:
 
     __slots__ = (
         "__weakref__",
+        "_bell",
         "_borrowed",
         "_closed",
-        "_condition",
         "_dirty",
         "_done",
         "_failures",
@@ -85,8 +85,8 @@ class Stream:
     _users: int  # threads inside of a call that was given the handle, without the lock
     _owner: object  # what a borrowed stream belongs to, kept alive
     _waited: dict[Stream, int]  # numbers of other streams that this one waits for already
-    _condition: threading.Condition
-    _waiter: bool  # a thread is in _wait_loop
+    _bell: Bell  # for the thread in _wait_loop
+    _waiter: bool  # there is one
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("streams are made by Device.create_stream() and Device.borrow_stream()")
@@ -121,7 +121,7 @@ class Stream:
         self._retained = []
         self._users = 0
         self._waited = {}
-        self._condition = threading.Condition(device._lock)
+        self._bell = Bell()
         self._waiter = False
         return self
 
@@ -257,7 +257,7 @@ class Stream:
         try:
             if not self._is_over and not self._end():
                 return False
-        except Exception:
+        except CudaAsyncError:
             self._raise_unreported()
             raise
         self._raise_unreported()
@@ -311,7 +311,7 @@ class Stream:
         self._closed = True
         self._last = None  # which may have failed, and keep what the frames of its error hold
         del self._handle, self._launch_key, self._retained
-        self._condition.notify_all()
+        self._bell.ring()
         return handle, retained
 
     def _give_back(self, handle: StreamHandle) -> None:
@@ -470,7 +470,7 @@ class Stream:
             except DeviceLostError as lost:
                 device._lose(lost, submission, released, callbacks)
                 return
-            except Exception as failure:
+            except CudaAsyncError as failure:  # anything else is an interrupt, and says nothing of the work
                 if isinstance(failure, DriverError) and failure.code == CAPTURE_UNSUPPORTED:
                     return  # another library is capturing, and forbids to ask
                 if not is_asked or isinstance(failure, (DriverError, OutOfMemoryError)):
@@ -530,24 +530,32 @@ class Stream:
 
     def _wake_waiter(self) -> None:
         """Lock held. Make sure a thread sleeps on the first submission that somebody waits for."""
-        if not self._waiter:
+        if self._waiter:
+            if not self._bell.is_rung:  # it may be busy for long
+                self._bell.ring()
+            return
+        self._waiter = True  # first: an interrupt may come when the thread is there
+        try:
             _thread.start_new_thread(self._wait_loop, ())  # Thread.start() would wait until it runs
-            self._waiter = True
-        else:
-            self._condition.notify_all()
+        except (RuntimeError, MemoryError):  # there is no thread to be had
+            self._waiter = False
+            raise
 
     def _wait_loop(self) -> None:
         device = self.device
+        is_called = True  # maybe for nothing
         while True:
             with device._lock:
                 submission = self._first_awaited()
-                if submission is None:
-                    self._condition.wait(WAITER_IDLE_S)
-                    submission = self._first_awaited()
-                    if submission is None:
-                        self._waiter = False
-                        return
-                submission.sleepers += 1
+                if submission is not None:
+                    submission.sleepers += 1
+                elif self._closed or not is_called:
+                    self._waiter = False
+                    return
+            if submission is None:
+                is_called = self._bell.wait(WAITER_IDLE_S)
+                continue
+            is_called = True
             failed = False
             try:
                 device.driver.event_synchronize(submission.event)
@@ -555,8 +563,7 @@ class Stream:
                 failed = True
             try:
                 if not submission.poll() and failed:
-                    with device._lock:
-                        self._condition.wait(RETRY_S)
+                    self._bell.wait(RETRY_S)
                 submission._wake_up()
             except (
                 BaseException

@@ -20,6 +20,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from ..driver._bell import call_each
 from ..errors import CudaAsyncError, DeviceLostError
 from ._kept_errors import note_kept_error
 from ._watchdog import waiting
@@ -161,9 +162,12 @@ class Submission:
             with device._lock:
                 if not self.done:
                     self.stream._advance(self.number, released, callbacks, self if passed else None)
-        finally:  # after a KeyboardInterrupt too: who waits would wait for ever
-            for callback in callbacks:
-                callback()
+        finally:  # after an interrupt too: who waits would wait for ever
+            if callbacks:
+                try:
+                    call_each(callbacks)
+                finally:
+                    call_each(callbacks)
             released.clear()  # an error that came out of here keeps this frame
         return self.done
 
@@ -195,12 +199,12 @@ class Submission:
             with waiting(self, str):
                 device.driver.event_synchronize(self.event)
             passed = True
-        except Exception:
+        except CudaAsyncError:
             # What the device has to report, the poll gets too, and notes it. Anything else is not about this
             # submission: the waiting failed.
             if not self.poll():
                 raise
-        finally:  # after a KeyboardInterrupt too
+        finally:  # after an interrupt too
             self.poll(passed)
             self._wake_up()
 

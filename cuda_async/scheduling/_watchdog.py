@@ -16,6 +16,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..driver._bell import Bell
 from ..errors import ContextError
 
 if TYPE_CHECKING:
@@ -96,15 +97,14 @@ class _Watchdog:
         self.after_s = after_s
         self.report = report
         self.waits: dict[int, _Wait] = {}
-        self.changed = threading.Condition(threading.Lock())
         self.stopped = False
+        self._bell = Bell()
         self._thread = threading.Thread(target=self._run, name="cuda_async watchdog", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        with self.changed:
-            self.stopped = True
-            self.changed.notify()
+        self.stopped = True
+        self._bell.ring()
 
     def end(self) -> None:
         """Stop, and wait for a report that is being made: a daemon thread that prints while the interpreter ends is a
@@ -114,12 +114,9 @@ class _Watchdog:
 
     def _run(self) -> None:
         while True:
-            with self.changed:
-                if self.stopped:
-                    return
-                self.changed.wait(self._until_next_s())
-                if self.stopped:
-                    return
+            self._bell.wait(self._until_next_s())
+            if self.stopped:
+                return
             now = time.monotonic()
             for wait in self.going_on():
                 if now - wait.began < wait.next_report_s:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from ..driver._bell import Bell, call_each
 from ..driver._inline import current_runner
 from ..errors import ContextError
 from ._watchdog import waiting
@@ -118,18 +119,23 @@ def run_in_worker(work: Callable[[], None]) -> None:
         runner.defer(work)
 
 
-def block_on(done: threading.Event, describe: Callable[[], str]) -> None:
-    """Block this thread until worker threads or the device have set `done`. `describe()` is for the watchdog."""
+def block_on(begin: Callable[[Callable[[], None]], object], describe: Callable[[], str]) -> None:
+    """Block this thread until the callback given to `begin` is called, from any thread.
+
+    `describe()` says for what, to the watchdog.
+    """
+    bell = Bell()
+    begin(bell.ring)
     runner = current_runner()
     if runner is None:
         with waiting(None, describe):
-            done.wait()
+            bell.wait()
     else:
-        runner.wait_until(done.is_set)
+        runner.wait_until(lambda: bell.is_rung)
 
 
 class WaitElsewhere(BaseException):
-    """The work cannot go on yet, and shall be begun again once `subscribe` has called what it is given.
+    """The work cannot go on yet, and shall be begun again once `subscribe` has called what it is given, maybe twice.
 
     No `Exception`: nothing between the work and its thread is to take it for a failure.
     """
@@ -197,8 +203,10 @@ class Unfinished:
             _abandoned.pop(self, None)
 
     def _tell(self) -> None:
-        for callback in self._callbacks:
-            callback()
+        try:
+            call_each(self._callbacks)
+        finally:  # behind an interrupt in there: who is left
+            call_each(self._callbacks)
 
     def begin_waiting(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` when it is done, at once if it is; returns how to give up."""
@@ -212,9 +220,23 @@ class Unfinished:
 
     def block(self) -> None:
         """Block this thread until it is done."""
-        done = threading.Event()
-        self.begin_waiting(done.set)
-        block_on(done, left_behind)
+        block_on(self.begin_waiting, left_behind)
+
+
+class _Once:
+    """Work that may be submitted several times, and is done once."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = [work]
+
+    def __call__(self) -> None:
+        try:
+            work = self._work.pop()
+        except IndexError:
+            return
+        work()
 
 
 class WorkerTask(Unfinished):
@@ -240,7 +262,8 @@ class WorkerTask(Unfinished):
             work()
         except WaitElsewhere as waiting:
             over = False
-            waiting.subscribe(lambda: run_in_worker(self._run))
+            again = _Once(self._run)
+            waiting.subscribe(lambda: run_in_worker(again))
         finally:
             if over:
                 self._work = self._finished = None

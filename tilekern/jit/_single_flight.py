@@ -1,9 +1,15 @@
-"""Making a value once, however many threads ask for it."""
+"""Making a value once, however many threads ask for it.
+
+Theory. Whoever makes a value holds the flight's lock meanwhile, by `with`, and nothing else says that it is being made.
+So wherever an interrupt ends that, which may be between any two calls, the lock is free and the next one goes on. Who
+waits has no thread to wait with, perhaps: then it leaves a callback with the flight.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from cuda_async.scheduling import WaitElsewhere, may_wait_elsewhere
@@ -14,35 +20,26 @@ ValueT = TypeVar("ValueT")
 
 
 class _Flight:
-    """A value that is being made."""
+    """A value that is being made, while `lock` is held."""
 
-    __slots__ = ("_callbacks", "_done", "_lock")
+    __slots__ = ("_callbacks", "lock")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._done = threading.Event()
+        self.lock = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
 
-    def wait(self) -> None:
-        """Until it is made, or could not be."""
-        if may_wait_elsewhere():
-            raise WaitElsewhere(self.when_done)
-        self._done.wait()
+    def when_over(self, callback: Callable[[], None]) -> None:
+        """Call it, once or twice, when nobody makes the value any more; at once if that is so."""
+        self._callbacks.append(callback)
+        if not self.lock.locked():
+            self.tell()
 
-    def when_done(self, callback: Callable[[], None]) -> None:
-        """Call it then, on whatever thread; at once if that is past."""
-        with self._lock:
-            if not self._done.is_set():
-                self._callbacks.append(callback)
-                return
-        callback()
-
-    def land(self) -> None:
-        with self._lock:
-            self._done.set()
-            callbacks = self._callbacks
-        for callback in callbacks:
+    def tell(self) -> None:
+        """Nobody makes it: those who wait ask again. An interrupt may end this; then it is to be called again."""
+        for callback in list(self._callbacks):
             callback()
+            with suppress(ValueError):  # another thread tells, too
+                self._callbacks.remove(callback)
 
 
 class SingleFlight(Generic[ValueT]):
@@ -53,7 +50,6 @@ class SingleFlight(Generic[ValueT]):
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._values: dict[Hashable, ValueT] = {}
         self._making: dict[Hashable, _Flight] = {}
 
@@ -64,29 +60,28 @@ class SingleFlight(Generic[ValueT]):
     def get(self, key: Hashable, make: Callable[[], ValueT]) -> ValueT:
         """The value; `make()` makes it if nobody has."""
         while True:
-            with self._lock:
-                if key in self._values:
-                    return self._values[key]
-                others = self._making.get(key)
-                if others is None:
-                    mine = self._making[key] = _Flight()
-                    break
-            # if that one fails, this one tries
-            others.wait()
-        try:
-            value = make()
-            with self._lock:
-                self._values[key] = value
-            return value
-        finally:
-            with self._lock:
-                del self._making[key]
-            mine.land()
+            with suppress(KeyError):
+                return self._values[key]
+            flight = self._making.get(key) or self._making.setdefault(key, _Flight())
+            if may_wait_elsewhere() and flight.lock.locked():
+                raise WaitElsewhere(flight.when_over)
+            try:
+                with flight.lock:
+                    if self._making.get(key) is flight:  # else it is over, and maybe there is another one
+                        try:
+                            if key not in self._values:
+                                self._values[key] = make()
+                        finally:
+                            self._making.pop(key, None)
+            finally:
+                try:
+                    flight.tell()
+                finally:  # behind an interrupt in there
+                    flight.tell()
 
     def forget(self, key: Hashable) -> None:
         """Make the value anew when it is next asked for."""
-        with self._lock:
-            self._values.pop(key, None)
+        self._values.pop(key, None)
 
     def __len__(self) -> int:
         return len(self._values)

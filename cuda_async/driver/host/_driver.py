@@ -15,7 +15,14 @@ import itertools
 import weakref
 from typing import TYPE_CHECKING, NoReturn
 
-from ...errors import ClosedError, CompileError, DeviceLostError, DriverError, OutOfMemoryError
+from ...errors import (
+    ClosedError,
+    CompileError,
+    CudaAsyncError,
+    DeviceLostError,
+    DriverError,
+    OutOfMemoryError,
+)
 from .._protocol import EventHandle, FunctionHandle, HostLaunch, ModuleHandle, StreamHandle
 from .._switches import poison_freed
 from ..graph import GraphHandle, KernelNode, Node
@@ -152,11 +159,11 @@ class HostDriver(SteppedControls):
 
     def synchronize(self) -> None:
         self._check()
-        first: Exception | None = None
+        first: CudaAsyncError | None = None
         for queue in self.engine.queues_of(self):
             try:
                 self.engine.wait_queue(queue)
-            except Exception as error:
+            except CudaAsyncError as error:
                 first = first or error
         self.pool.synchronized()
         if first is not None:
@@ -353,7 +360,9 @@ class HostDriver(SteppedControls):
                 if grant.wait_for is not None:
                     self.engine.enqueue(queue, WaitEntry(grant.wait_for.passed))
                 self.engine.enqueue(queue, AllocateEntry(self.memory, grant.address, size_bytes))
-            except KeyboardInterrupt:  # nobody will hear of this address
+            except CudaAsyncError:
+                raise
+            except BaseException:  # an interrupt: nobody will hear of this address
                 self.memory_free_async(grant.address, stream)
                 raise
         return grant.address
@@ -368,7 +377,9 @@ class HostDriver(SteppedControls):
                 self._enqueue_free(queue, address, ticket)
             except LookupError as error:
                 raise driver_error("cuMemFreeAsync", "CUDA_ERROR_INVALID_VALUE", str(error)) from None
-            except KeyboardInterrupt:
+            except CudaAsyncError:
+                raise
+            except BaseException:  # an interrupt
                 freed = self.pool.ticket_of(passed)
                 if freed is not None and not any(entry.completes is passed for entry in list(queue.entries)):
                     self._enqueue_free(queue, address, freed)
@@ -567,7 +578,7 @@ class HostDriver(SteppedControls):
         def enqueue() -> Exception | int:
             try:
                 self.launch(function, grid, block, shared_bytes, stream, arguments)
-            except Exception as error:
+            except CudaAsyncError as error:  # behind an interrupt, it may be enqueued
                 return error
             return 0
 

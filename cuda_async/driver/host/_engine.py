@@ -4,8 +4,8 @@ Theory. A queue is a stream: first in, first out. Only its first entry can advan
 that entry can take a step, and *blocked* when it is a wait for a record that is not done; an empty queue is
 neither. One place (`_order.py`) decides which ready queue takes the next step.
 
-One thread runs the steps of a threaded engine: a daemon, started by the first entry that needs it, asleep on
-a condition while nothing is ready. A stepped engine has no thread: whoever calls `step` runs one.
+One thread runs the steps of a threaded engine: a daemon, started by the first entry that needs it, asleep
+while nothing is ready (see `Bell`). A stepped engine has no thread: whoever calls `step` runs one.
 
 Who writes what. `_lock` guards queues, the ready set and the completion of records; it is never held while a
 step runs. Steps run one at a time; anybody may append. An entry stays at the head of its queue while it runs,
@@ -25,8 +25,9 @@ with the queue gets it once, unless somebody had it already. A wait for a failed
 to the waiting queue. A CUDA device does not come back after a fault: `stop` does that here, on request.
 
 Interrupts. Whoever enqueues may be the main thread, which a `KeyboardInterrupt` ends between any two calls, or be
-near the limit of recursion. Then the head of the queue is made ready and gone through again, so what an immediate entry
-does, and `_finish`, may be done twice: the entry leaves the queue last.
+near the limit of recursion, or have a signal handler that raises whatever it likes: what is no `CudaAsyncError` is not
+the work's. Then the head of the queue is made ready and gone through again, so what a repeatable entry does, and
+`_finish`, may be done twice: the entry leaves the queue last.
 
 Fork. Only the forking thread lives on in the child. The child keeps its queues, empty: what was pending is
 abandoned, its records fail with an error that says so, and the next entry starts a new thread. The locks are
@@ -46,6 +47,7 @@ from traceback import clear_frames, format_exception
 from typing import TYPE_CHECKING
 
 from ...errors import ClosedError, ContextError, CudaAsyncError, KernelError, MemoryFault, ReentrancyError
+from .._bell import Bell, call_each
 from ._entries import Entry, EventRecord, Failure, WaitEntry
 from ._fork import Level, fork_safe_lock, restart_in_child
 from ._order import FairOrder, Order
@@ -98,7 +100,7 @@ class _Step:
         self.began = False
         self.done = True
         self.error: Exception | None = None
-        self.interrupt: KeyboardInterrupt | None = None
+        self.interrupt: BaseException | None = None
         self.is_last = False
         self.leftover: Iterator[None] | None = None
         self.due: list[Callable[[], object]] = []
@@ -124,9 +126,8 @@ class Engine:
         self.threaded = threaded
         self._idle_s = idle_s
         self._lock = fork_safe_lock(Level.ENGINE)
-        self._work = threading.Condition(self._lock)
-        self._changed = threading.Condition(self._lock)
-        self._watchers = 0
+        self._work = Bell()  # for the thread
+        self._watchers: dict[Bell, None] = {}  # of threads that wait for a change
         self._queues: dict[Queue, None] = {}
         self._numbers = itertools.count()
         self._ready: dict[Queue, None] = {}
@@ -194,7 +195,7 @@ class Engine:
                         self._head_changed(queue)
                         self._wake()
                 if self._watchers:
-                    self._changed.notify_all()
+                    self._tell_watchers()
             except BaseException:
                 self._unmended[queue] = None  # needs no call: near the limit of recursion there is none
                 self._mend()
@@ -210,8 +211,7 @@ class Engine:
                     queue.blocked_on = None
                     self._head_changed(queue)
                 self._wake()
-            if self._watchers:
-                self._changed.notify_all()
+            self._tell_watchers()
             self._unmended.pop(queue, None)
 
     def block_picker(self) -> Callable[[int], int] | None:
@@ -269,29 +269,32 @@ class Engine:
         return self._wait_until(lambda: len(queue.entries) >= count, timeout_s)
 
     def _wait_until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        change = Bell()
         try:
-            return self._wait_for(condition, timeout_s)
-        except RuntimeError as error:
-            # Condition.wait() of the standard library was interrupted between letting the lock go and sleeping, so
-            # there is none to let go.
-            if isinstance(error.__context__, KeyboardInterrupt):
-                raise error.__context__ from None
-            raise
+            while True:
+                with self._lock:
+                    if self._unmended:
+                        self._mend()
+                    if condition():
+                        return True
+                    if self._stepping == threading.get_ident():
+                        raise ReentrancyError(
+                            "work on the host device cannot wait for the host device, which would never get to it; "
+                            "enqueue what comes next instead"
+                        )
+                    self._watchers[change] = None
+                left_s = None if until is None else until - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    return False
+                change.wait(left_s)
+        finally:
+            self._watchers.pop(change, None)
 
-    def _wait_for(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
-        with self._lock:
-            if self._stepping == threading.get_ident() and not condition():
-                raise ReentrancyError(
-                    "work on the host device cannot wait for the host device, which would never get to it; "
-                    "enqueue what comes next instead"
-                )
-            if self._unmended:
-                self._mend()
-            self._watchers += 1
-            try:
-                return self._changed.wait_for(condition, timeout_s)
-            finally:
-                self._watchers -= 1
+    def _tell_watchers(self) -> None:
+        """Lock held. What they wait for may have come."""
+        for change in list(self._watchers):
+            change.ring()
 
     # ---------------------------------------------------------------------------- advancing
 
@@ -353,9 +356,10 @@ class Engine:
         except StopIteration:
             pass
         except BaseException as problem:  # the engine lives on, whatever a kernel raises
-            if isinstance(problem, KeyboardInterrupt) and not self.threaded:
+            repeats = entry.repeatable and not isinstance(problem, CudaAsyncError)
+            if not self.threaded and (repeats or isinstance(problem, KeyboardInterrupt)):
                 step.interrupt = problem
-            step.done = step.interrupt is None or not entry.immediate
+            step.done = step.interrupt is None or not repeats
             if step.done:
                 step.error = _explained(problem, entry, handled)
         if checker is not None and outer is not None:
@@ -396,8 +400,10 @@ class Engine:
 
     def _tell(self, due: list[Callable[[], object]]) -> None:
         """Lock not held. Call those who asked to be told of records that are done."""
-        for callback in due:
-            callback()
+        try:
+            call_each(due)
+        finally:  # behind an interrupt in there: who is left
+            call_each(due)
 
     def is_ready(self, queue: Queue) -> bool:
         """Whether `step(queue)` can do something."""
@@ -411,9 +417,7 @@ class Engine:
         handled = sys.exc_info()[1]
         try:
             entry.start()
-        except RecursionError:  # of whoever enqueues; the engine's thread has a stack of its own
-            raise
-        except Exception as problem:
+        except CudaAsyncError as problem:  # anything else is not the work's, which is begun again
             error = _explained(problem, entry, handled)
         finally:
             if checker is not None and outer is not None:
@@ -445,7 +449,7 @@ class Engine:
             if queue.orphan:
                 self._queues.pop(queue, None)
         if self._watchers:
-            self._changed.notify_all()
+            self._tell_watchers()
 
     def _complete(self, record: EventRecord, failure: Failure | None) -> None:
         """Lock held. `done` comes last: it is read without the lock."""
@@ -507,7 +511,7 @@ class Engine:
     def _wake(self) -> None:
         """Lock held. Something may have become ready."""
         if self._asleep:
-            self._work.notify()
+            self._work.ring()
         elif self._thread is None and self.threaded and not self._closed:
             thread = threading.Thread(target=self._run, name="cuda-async-host-engine", daemon=True)
             self._thread = thread
@@ -521,18 +525,18 @@ class Engine:
         busy_since = time.perf_counter()
         while True:
             with self._lock:
-                if not self._ready and not self._closed:
-                    self._asleep = True
-                    while not self._ready and not self._closed:
-                        if not self._work.wait(self._idle_s) and not self._ready:
-                            break
-                    self._asleep = False
-                    if not self._ready and not self._closed:
-                        self._thread = None
-                        return
-                    busy_since = time.perf_counter()
                 if self._closed or self._thread is not threading.current_thread():
                     return
+                sleeps = self._asleep = not self._ready
+            if sleeps:
+                is_rung = self._work.wait(self._idle_s)
+                with self._lock:
+                    self._asleep = False
+                    if not is_rung and not self._ready and self._thread is threading.current_thread():
+                        self._thread = None
+                        return
+                busy_since = time.perf_counter()
+                continue
             try:
                 self.step()
             except LookupError:  # cleared between the look and the step
@@ -551,7 +555,7 @@ class Engine:
                 queue.refusal = refusal
                 self._clear(queue, failure)
                 self._queues.pop(queue, None)
-            self._changed.notify_all()
+            self._tell_watchers()
             due, self._due = self._due, []
         self._deliver()
         for callback in due:
@@ -565,8 +569,8 @@ class Engine:
             for queue in list(self._queues):
                 queue.refusal = queue.refusal or _exiting
                 self._clear(queue, Failure(_exiting()))
-            self._work.notify_all()
-            self._changed.notify_all()
+            self._work.ring()
+            self._tell_watchers()
             thread = self._thread
             due, self._due = self._due, []
         self._deliver()
@@ -601,13 +605,12 @@ class Engine:
 
     def _restart_in_child(self) -> None:
         """After a fork, in the child, lock held: the thread and the steps under way are not here."""
-        self._work = threading.Condition(self._lock)
-        self._changed = threading.Condition(self._lock)
+        self._work = Bell()
         self._thread = None
         self._asleep = False
         self._current = None
         self._stepping = None
-        self._watchers = 0
+        self._watchers = {}
         for queue in list(self._queues):
             if queue.steps is not None:
                 self._abandoned.append(queue.steps)  # may be running in the parent: never to be touched

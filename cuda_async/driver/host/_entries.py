@@ -61,6 +61,8 @@ class Entry:
     """Whether the entry is left out between a failure and the next event record."""
     immediate = False
     """Whether it takes no time to speak of: then the thread that enqueues it on an empty queue runs it."""
+    repeatable = False
+    """Whether `start`, where it was interrupted, is to be called again: it does all at once, and finds what is done."""
 
     @property
     def completes(self) -> EventRecord | None:
@@ -85,6 +87,7 @@ class EventRecord(Entry):
 
     skippable = False
     immediate = True
+    repeatable = True
 
     def __init__(self) -> None:
         self.done = False
@@ -108,6 +111,7 @@ class WaitEntry(Entry):
 
     skippable = False
     immediate = True
+    repeatable = True
 
     def __init__(self, record: EventRecord) -> None:
         self.record = record

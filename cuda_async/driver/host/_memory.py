@@ -416,7 +416,7 @@ class HostMemory:
 
     def deactivate(self, address: int, *, poison: bool = False) -> None:
         """The live allocation at `address` ends; accesses to it are faults from now on."""
-        block = self._blocks.remove(address)
+        block = self._blocks.starting_at(address)
         if block is None:
             raise self.fault(address, 1, "write")
         self._freed.append((block.start, block.end))
@@ -424,6 +424,7 @@ class HostMemory:
             self.checker.deactivated(block)
         if poison:
             block.bytes.fill(0xDD)
+        self._blocks.remove(address)  # last: where an interrupt comes before, all of it is done again
 
     def retire(self) -> None:
         """No work will look for memory of this device any more. What somebody refers to stays."""

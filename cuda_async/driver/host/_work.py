@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...errors import CudaAsyncError
 from .._protocol import HostFunction, HostLaunch
 from ._convert import convert_elements
 from ._entries import Entry, EventRecord
@@ -210,6 +211,7 @@ class AllocateEntry(Entry):
 
     skippable = False
     immediate = True
+    repeatable = True
 
     def __init__(self, memory: HostMemory, address: int, size_bytes: int) -> None:
         self.memory = memory
@@ -230,6 +232,7 @@ class FreeEntry(Entry):
     __slots__ = ("address", "freed", "immediate", "is_over", "memory", "poison", "pool", "ticket")
 
     skippable = False
+    repeatable = True
 
     def __init__(
         self,
@@ -260,9 +263,7 @@ class FreeEntry(Entry):
             try:
                 if self.memory.is_live(self.address):
                     self.memory.deactivate(self.address, poison=self.poison)
-            except RecursionError:  # done again too, with a stack that suffices
-                raise
-            except Exception:
+            except CudaAsyncError:
                 self.pool.passed(self.ticket)
                 raise
             self.is_over = True

@@ -226,19 +226,20 @@ def test_staging_memory_of_a_copy_that_is_enqueued_is_in_use(stepped, what):
     assert run(t.to_host())[0] == (1.0 if what == "a copy from the host" else 7.0)
 
 
-def interrupt_behind(driver, name):
+def interrupt_behind(driver, name, error=KeyboardInterrupt):
     """The next call of the driver is made, and an interrupt comes as it is back."""
     call = getattr(driver, name)
 
     def made(*arguments, **more):
         delattr(driver, name)
         call(*arguments, **more)
-        raise KeyboardInterrupt
+        raise error
 
     setattr(driver, name, made)
 
 
-def test_outputs_are_stale_behind_an_interrupted_launch(host):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
+def test_outputs_are_stale_behind_an_interrupted_launch(host, error):
     """The device may have written them again: of the graph, and of one that has it as a part."""
     x = ca.ones(4).sync()
     part = ca.graph_input("k", (4,)).then(ca.copy).then(lambda k: ca.copy(x)).graph().sync()
@@ -251,8 +252,8 @@ def test_outputs_are_stale_behind_an_interrupted_launch(host):
         of_part = launch().sync()
         assert of_part.to_host().sync().tolist() == [1.0] * 4
         ca.fill(x, 7.0).sync()
-        interrupt_behind(host.driver, "graph_launch")
-        with pytest.raises(KeyboardInterrupt):
+        interrupt_behind(host.driver, "graph_launch", error)
+        with pytest.raises(error):
             launch().sync()
         for output in (of_part, of_whole):
             with pytest.raises(ca.StaleOutputError):
@@ -296,3 +297,162 @@ def test_a_foreign_call_that_was_interrupted_runs(host):
     assert ran == [1]
     busy.sync()
     host.synchronize()
+
+
+class InterrupterWithin:
+    """Raises `error` at the n-th place where the interpreter looks for signals while a function of that name runs,
+    whatever module that place is in."""
+
+    def __init__(self, n, within, error):
+        self.left = n
+        self.within = within
+        self.error = error
+
+    def __call__(self, frame, event, _):
+        if event in ("call", "c_return"):
+            found = frame
+            while found is not None and found.f_code.co_name not in self.within:
+                found = found.f_back
+            if found is not None:
+                self.left -= 1
+                if self.left == 0:
+                    sys.setprofile(None)
+                    raise self.error
+
+
+def interrupted_within(within, error, prepare, limit=400):
+    """Runs what `prepare()` gives, interrupted at each place within a function of that name; yields behind each."""
+    for n in range(1, limit):
+        work = prepare()
+        interrupter = InterrupterWithin(n, (within,), error)
+        before = sys.getprofile()
+        sys.setprofile(interrupter)
+        try:
+            work()
+        except error:
+            pass
+        finally:
+            sys.setprofile(before)
+        yield n
+        if interrupter.left > 0:
+            return
+    raise AssertionError(f"more than {limit} places within {within}")
+
+
+ERRORS = [KeyboardInterrupt, TimeoutError]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("how", ["future", "shared"])
+def test_interrupted_wait_for_a_worker_costs_no_worker(host, how, error):
+    """Wherever it comes: the worker that would have woken this thread works on, and so does who else waits."""
+
+    class Slow(ca.DeviceOp):
+        def __init__(self, gate):
+            self.gate = gate
+
+        def prepare(self, ctx):
+            assert self.gate.wait(10)
+
+        def execute(self, ctx):
+            return 7
+
+    places = 0
+
+    def prepare():
+        gate = threading.Event()
+        op = Slow(gate).shared()
+        future = op.start()
+        others = threading.Thread(target=lambda: results.append(op.sync()), daemon=True)
+        others.start()
+        opens = threading.Timer(0.01, gate.set)
+        opens.start()
+        running[:] = [others, opens]
+        return future.sync if how == "future" else op.sync
+
+    results, running = [], []
+    for n in interrupted_within("block_on", error, prepare):
+        places = n
+        for thread in running:
+            thread.join(10)
+            assert not thread.is_alive(), n
+        assert results == [7] * n
+    assert places > 3
+    assert in_time(lambda: ca.drain().sync() is None)
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_who_else_waits_for_a_submission_is_told(stepped, error):
+    """The thread that finds the work done tells all who wait for it, wherever it is interrupted."""
+    stream = stepped.create_stream()
+    woken = []
+
+    def prepare():
+        with stepped._lock:
+            stream._dirty = True
+            submission = stream._record()
+            woken[:] = [[] for _ in range(3)]
+            submission.callbacks = [lambda told=told: told.append(1) for told in woken]
+        stepped.driver.advance_all()
+        return submission.poll
+
+    for n in interrupted_within("call_each", error, prepare):
+        assert all(woken), n
+    assert n > 3
+
+
+@unchecked
+@pytest.mark.parametrize("error", ERRORS)
+def test_memory_is_freed_once_wherever_collecting_is_interrupted(host, error):
+    """An error that a signal handler raises is none of the driver's; what was freed is not freed again."""
+    stream = host.create_stream()
+    policy = ca.SingleStream(stream)
+    ca.zeros(300).sync_on(stream)
+    several = [ca.zeros(100 + i).schedule(policy).sync() for i in range(2)]
+    tensors = []
+
+    def prepare():
+        tensors[:] = [ca.zeros(100 + i).schedule(policy).sync() for i in range(2)]
+        gc.disable()
+        tensors.clear()
+        return host.collect
+
+    try:
+        for n in interrupted_within("_collect", error, prepare, limit=1000):
+            host.collect(everything=True)
+            host.synchronize()
+            assert not host._notes, n
+            assert in_time(lambda: ca.zeros(50).sync_on(stream).size) == 50, n
+            host.collect()
+            assert host._used == sum(t.size * 4 for t in several), n
+        assert n > 20
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_launch_that_a_signal_handler_ended_keeps_its_kernel(stepped, error):
+    function = ca.Module.from_host_image(HostImage(functions={"nothing": Nothing()}, name="x")).function(
+        "nothing"
+    )
+    tensor = ca.zeros(4).start()
+    stepped.driver.advance_all()
+    stream = stepped.create_stream()
+    bound = function.bind(1, 1, ca.mut(tensor.result()), device=stepped)
+    bound.launch().start(ca.SingleStream(stream))
+    launch = stepped.driver.launch
+
+    def interrupted(*arguments):
+        launch(*arguments)
+        raise error
+
+    stepped.driver.launch = interrupted
+    context = ca.ExecutionContext(stepped, stream)
+    stepped.driver.advance_all()
+    before = len(stream._retained)
+    with pytest.raises(error):
+        bound.launch().execute(context)
+    del stepped.driver.launch
+    assert len(stream._retained) == before + 1
+    assert stream._dirty
+    stepped.driver.advance_all()

@@ -10,6 +10,7 @@ import weakref
 import pytest
 
 import cuda_async as ca
+from cuda_async.driver._bell import Bell
 from cuda_async.scheduling import _device
 
 
@@ -169,16 +170,16 @@ def test_thread_that_sleeps_for_callbacks_sleeps_again_when_it_could_not(stepped
     stream.close()
 
 
-class Idle(threading.Condition):
-    """Says when a thread has begun to wait: whoever has the lock then finds it there."""
+class Idle(Bell):
+    """Says when a thread begins to wait."""
 
-    def __init__(self, lock):
-        super().__init__(lock)
+    def __init__(self):
+        super().__init__()
         self.began = threading.Event()
 
-    def wait(self, timeout=None):
+    def wait(self, timeout_s=None):
         self.began.set()
-        return super().wait(timeout)
+        return super().wait(timeout_s)
 
 
 @pytest.mark.timeout(30)
@@ -186,7 +187,7 @@ def test_idle_thread_is_woken_for_the_next_callback(stepped):
     """At once, and not when it has been idle for long."""
     stepped.driver.notifies = False
     stream = stepped.create_stream()
-    stream._condition = idle = Idle(stepped._lock)
+    stream._bell = idle = Idle()
     first = Woken(stream)
     stepped.driver.advance_all()
     assert first.wait(5)

@@ -273,3 +273,30 @@ def test_environment_variable_is_checked(monkeypatch):
     monkeypatch.setenv("CUDA_ASYNC_WATCHDOG_S", "soon")
     with pytest.raises(ca.ContextError, match="CUDA_ASYNC_WATCHDOG_S is 'soon'"):
         ca.Device._make("host", 0, None)
+
+
+def test_interrupted_stop_ends_its_thread_the_next_time():
+    """Wherever an interrupt comes: no lock is left held that the watchdog's thread needs."""
+    for at in range(1, 20):
+        watchdog = _watchdog._Watchdog(60.0, print)
+        left = at
+
+        def interrupt(frame, event, _):
+            nonlocal left
+            left -= event in ("call", "c_return")
+            if left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        before = sys.getprofile()
+        sys.setprofile(interrupt)
+        try:
+            watchdog.stop()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(before)
+        watchdog.end()
+        assert not watchdog._thread.is_alive(), at
+        if left > 0:
+            break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
 import sys
 import threading
@@ -17,6 +18,7 @@ from cuda_async.driver.host._pool import Pool
 from cuda_async.driver.host._ranges import FreeRanges
 from cuda_async.driver.host._seeded import SeededEngine
 from cuda_async.driver.host._settings import host_check
+from cuda_async.driver.host._work import FreeEntry
 from cuda_async.errors import KernelError
 
 
@@ -24,9 +26,10 @@ class Interrupts:
     """Raises a `KeyboardInterrupt` at one of the places where signals are looked at: calls of functions, and returns
     to Python's code from C's, which makes objects too."""
 
-    def __init__(self):
+    def __init__(self, error=KeyboardInterrupt):
         self.seen = 0
         self.at = 0
+        self.error = error
 
     def __call__(self, frame, event, argument):
         name = frame.f_code.co_name
@@ -35,14 +38,14 @@ class Interrupts:
         ) and name != "_ask_for_stack":
             self.seen += 1
             if self.seen == self.at:
-                raise KeyboardInterrupt
+                raise self.error
 
     def run(self, program, at=0):
         self.seen, self.at = 0, at
         before, unraisable = sys.getprofile(), sys.unraisablehook
 
         def finalizer_failed(what):
-            if what.exc_type is not KeyboardInterrupt:  # those, Python reports and drops
+            if what.exc_type is not self.error:  # those, Python reports and drops
                 unraisable(what)
 
         sys.unraisablehook = finalizer_failed
@@ -83,12 +86,13 @@ ENGINES = {"a thread's steps": lambda: None, "seeded steps": lambda: SeededEngin
 
 
 @unchecked
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])  # a signal handler may raise anything
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("program", [round_trip, frees_and_waits, trimmed])
-def test_device_goes_on(program, engine):
+def test_device_goes_on(program, engine, error):
     driver = HostDriver(memory_bytes=64 << 20, engine=ENGINES[engine]())
     device = ca.Device._make("host", 0, driver)
-    interrupts = Interrupts()
+    interrupts = Interrupts(error)
     with ca.use_device(device):
         streams = [ca.SingleStream(device.create_stream()) for _ in range(2)]
 
@@ -107,7 +111,7 @@ def test_device_goes_on(program, engine):
         for at in range(1, places + 1, 1 + places // 400):
             try:
                 interrupts.run(run, at)
-            except KeyboardInterrupt:
+            except (error, KernelError):
                 pass
             if (
                 not driver.engine.threaded
@@ -209,3 +213,66 @@ def test_pending_ranges_are_as_before_or_taken():
         driver.advance_all()
         assert not queue.entries
     driver.close()
+
+
+class InterruptsOfFrees(Interrupts):
+    """Only while a stream frees memory."""
+
+    def __call__(self, frame, event, argument):
+        outer = frame
+        while outer is not None and outer.f_globals.get("__name__") != FreeEntry.__module__:
+            outer = outer.f_back
+        if outer is not None and isinstance(outer.f_locals.get("self"), FreeEntry):
+            super().__call__(frame, event, argument)
+
+
+@unchecked
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
+@pytest.mark.parametrize("poison", [False, True])
+def test_interrupted_free_is_done(poison, error):
+    """Wherever it is interrupted, its stream does it, and nothing before: then others may have the memory."""
+    driver = HostDriver(stepped=True, memory_bytes=1 << 20, poison=poison)
+    stream, other = driver.stream_create(), driver.stream_create()
+    at, interrupted = 0, True
+    while interrupted:
+        at += 1
+        address = driver.memory_alloc_async(4096, stream)
+        busy = driver.memory_alloc_async(256, stream)
+        driver.advance_all()
+        driver.fill_async(busy, b"\x01", 256, stream)
+        driver.memory_free_async(address, stream)
+        driver.memory_free_async(busy, stream)
+        interrupted = False
+        try:
+            InterruptsOfFrees(error).run(driver.advance_all, at)
+        except error:
+            interrupted = True
+        driver.advance_all()
+        assert not driver.memory.is_live(address)
+        assert driver.pool.statistics().used_bytes == 0
+        assert not driver.pool._pending
+        content = driver.memory._arena[address - driver.memory.base :][:4096]
+        assert not poison or (content == 0xDD).all()
+        again = driver.memory_alloc_async(4096, other)  # the smallest range that fits
+        driver.fill_async(again, b"\x02", 4096, other)
+        driver.memory_free_async(again, other)
+        driver.advance_all()
+        driver.stream_synchronize(other)
+    assert at > 5
+    driver.close()
+
+
+@unchecked
+def test_seeded_device_frees_what_an_interrupt_kept():
+    """The thread that waits does the freeing, and others' work comes next to it."""
+    for at in range(1, 60, 3):
+        device, _ = ca.testing.seeded_device(at)
+        with ca.use_device(device), ca.use_policy(ca.SingleStream(device.create_stream())):
+            tensor = ca.full((9,), 1.0).sync()
+            del tensor
+            gc.collect()
+            with contextlib.suppress(KeyboardInterrupt):
+                InterruptsOfFrees().run(lambda device=device: (device.collect(), device.synchronize()), at)
+            device.synchronize()
+            kept = [ca.full((64,), float(i)).sync() for i in range(4)]
+            assert [x.to_host().sync().tolist() for x in kept] == [[float(i)] * 64 for i in range(4)]
