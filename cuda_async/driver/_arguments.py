@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ._protocol import ParameterInfo
 
-__all__ = ["ArgumentBlock", "DeclaredUse", "DeclaredUses"]
+__all__ = ["ArgumentBlock", "ArgumentRule", "DeclaredUse", "DeclaredUses"]
 
 Range = tuple[int, int]
 
@@ -46,6 +46,11 @@ class DeclaredUses(NamedTuple):
     uses: tuple[DeclaredUse, ...]
 
 
+ArgumentRule: TypeAlias = "Callable[[Sequence[int], Sequence[int], tuple[int, int, int]], str | None]"
+"""What is wrong with launching a kernel with other arguments than it was launched with: the whole numbers and addresses
+before, and then (0 in the place of floats), by position, and the grid. None where nothing is."""
+
+
 class ArgumentBlock:
     """`size_bytes` bytes with one pointer per parameter.
 
@@ -54,6 +59,7 @@ class ArgumentBlock:
         pointers_address: address of the `void*[]` for `cuLaunchKernel`; 0 when there are no parameters.
         declared: what goes with the bytes, on a device that checks; None otherwise.
         signature: the parameters' types as the kernel's author gave them, or None.
+        rule: of kernels whose launcher makes sure of more than types, else None. See `ArgumentRule`.
     """
 
     __slots__ = (
@@ -63,6 +69,7 @@ class ArgumentBlock:
         "buffer",
         "declared",
         "pointers_address",
+        "rule",
         "signature",
         "size_bytes",
     )
@@ -74,6 +81,7 @@ class ArgumentBlock:
         self.size_bytes = size
         self.declared: DeclaredUses | None = None
         self.signature = signature
+        self.rule: ArgumentRule | None = None
         self._parameters = parameters
         # 16 spare bytes: parameters are aligned to at most 16, and the start must be too.
         self._storage = (ctypes.c_ubyte * (size + 16))()
@@ -89,9 +97,22 @@ class ArgumentBlock:
         """Write all arguments at once; `layout` spans the block."""
         layout.pack_into(self.buffer, 0, *values)
 
+    def numbers(self) -> list[int]:
+        """The whole numbers and addresses, by position; 0 in the place of floats. For blocks with a signature."""
+        types = self.signature or (None,) * len(self._parameters)
+        return [
+            0
+            if kind is None or kind[0] not in "iup"
+            else int.from_bytes(
+                self.buffer[p.offset_bytes : p.offset_bytes + p.size_bytes], "little", signed=kind[0] == "i"
+            )
+            for p, kind in zip(self._parameters, types, strict=True)
+        ]
+
     def copy(self) -> ArgumentBlock:
         """Another block, with the same bytes now."""
         other = ArgumentBlock(self._parameters, self.signature)
+        other.rule = self.rule
         other.buffer[:] = self.buffer
         other.declared = self.declared
         return other

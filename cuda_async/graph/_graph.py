@@ -651,6 +651,7 @@ def set_input(name: str, tensor: Tensor, value: Any) -> ToInput:
     """An operation, of one step, that puts `value` into an input; errors name it."""
     try:
         if isinstance(value, Tensor) and value.device is not tensor.device:
+            value.device._check_not_closed()
             raise ContextError(
                 f"the tensor is on {value.device}, the graph on {tensor.device}; bring its elements over first, "
                 "with await tensor.to_host()"

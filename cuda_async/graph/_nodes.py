@@ -18,7 +18,7 @@ from ..driver.graph import (
     Node,
     StridedCopyNode,
 )
-from ..errors import AliasError, CaptureError
+from ..errors import AliasError, CaptureError, LaunchError
 from ..memory import Buffer, Mut, Read, Tensor, fill_pattern
 from ..ops import check_operand
 from ..ops._arguments import MUT, OTHER, READ, Step, _argument_step, describe_parameter
@@ -156,8 +156,9 @@ class GraphNode:
                 function's signature counts.
         Raises:
             CaptureError: no kernel, or it would no longer write what the graph yields. IndexError: no such parameter.
-            TypeError, OverflowError, AliasError: as for a launch, aliases among the arguments that are given. Nothing
-            was changed.
+            TypeError, OverflowError, AliasError: as for a launch, aliases among the arguments that are given.
+            LaunchError: a tile kernel was made for other extents, strides and alignment, or a check that it made before
+            its launch does not hold. Nothing was changed.
         """
         node = self._kernel("set_arguments")
         if not isinstance(arguments, Mapping):
@@ -198,14 +199,22 @@ class GraphNode:
         written_tensors = [a.tensor for a in arguments.values() if isinstance(a, Mut)]
         read_tensors = [a.tensor for a in arguments.values() if isinstance(a, Read)]
         check_aliases(node.name, written_tensors, read_tensors)
+        kept = [(p.offset_bytes, p.size_bytes) for i, p in enumerate(parameters) if i not in arguments]
 
         def changed() -> tuple[dict[str, object], Uses]:
             for position, data, is_written in pointers:
                 self._check_yielded(node, position, data, is_written=is_written)
             old = node.arguments
+            words = [_word(old, offset) for offset, size in kept if size == 8]
+            for tensor in read_tensors:
+                _check_not_written(node, tensor, words)
             new = old.copy()
             for offset, data in packed:
                 new.buffer[offset : offset + len(data)] = data
+            if new.rule is not None:
+                problem = new.rule(old.numbers(), new.numbers(), node.grid)
+                if problem is not None:
+                    raise LaunchError(f"{node.name}: {problem}")
             redeclare(old, new, [offset for offset, _ in packed], read_tensors, written_tensors)
             return {"arguments": new}, self._uses_with(old, new, reads, writes)
 
@@ -233,10 +242,15 @@ class GraphNode:
         """Launch the kernel with another grid, block or amount of dynamic shared memory.
 
         Raises:
-            CaptureError: no kernel, or beyond the device's limits. DriverError: (by each launch, until it is set to
-                something else) what only the kernel cannot, such as a block with too many threads for its registers.
+            CaptureError: no kernel, beyond the device's limits, or the grid of a tile kernel. DriverError: (by each
+                launch, until it is set to something else) what only the kernel cannot, such as a block with too many
+                threads for its registers.
         """
         node = self._kernel("set_launch")
+        if node.arguments.rule is not None and (grid, block) != (None, None):
+            raise CaptureError(
+                f"{node.name} is a tile kernel, whose grid follows from its operands; capture another graph for another"
+            )
         limits = self._graph._device.limits
         fields: dict[str, object] = {}
         for what, given, most in (("grid", grid, limits.max_grid), ("block", block, limits.max_block)):
@@ -364,6 +378,24 @@ def _words(block: ArgumentBlock) -> list[int]:
     """The 64-bit numbers in an argument block: addresses are among them."""
     data = bytes(block)
     return [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data) - 7, 4)]
+
+
+def _word(block: ArgumentBlock, offset: int) -> int:
+    return int.from_bytes(block.buffer[offset : offset + 8], "little")
+
+
+def _check_not_written(node: KernelNode, tensor: Tensor, words: list[int]) -> None:
+    """Refuse to read what the node was captured to write, and still does by an argument with one of these words."""
+    start = tensor._address
+    for first, size in node.written:
+        if (
+            first < start + tensor.nbytes
+            and start < first + size
+            and any(first <= w < first + size for w in words)
+        ):
+            raise AliasError(
+                f"{node.name}: {tensor!r} is written by an argument that stays; read other memory"
+            )
 
 
 def _points_to(words: list[int], buffer: Buffer) -> bool:

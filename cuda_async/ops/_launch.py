@@ -377,6 +377,7 @@ class BoundLaunch:
             plan.refuse_addresses(args)
         check_argument_aliases(loaded, args, ())
         arguments = ArgumentBlock(loaded.info.parameters, loaded.signature)
+        arguments.rule = loaded.block.rule
         plan.struct.pack_into(arguments.buffer, 0, *values)
         if getattr(loaded.driver, "checker", None) is not None:
             _declare_arguments(arguments, args)

@@ -33,6 +33,7 @@ from ._written import (
     Slot,
     are_decided,
     flat_arguments,
+    rule_of,
     run_checks,
     write_call_path,
     write_run,
@@ -180,7 +181,9 @@ class Kernel:
         values = flat_arguments(slots, bound)
         run_checks(self.name, variant.checks, values, blocks)
         outputs = self._regrouped(tuple([a.tensor if isinstance(a, Mut | Read) else a for a in bound]))
-        return BoundLaunch(variant.function.load(device), blocks, (1, 1, 1), tuple(values), 0, outputs)
+        loaded = variant.function.load(device)
+        loaded.block.rule = rule_of(variant.checks, slots, variant.signature)
+        return BoundLaunch(loaded, blocks, (1, 1, 1), tuple(values), 0, outputs)
 
     def with_options(self, **options: float | None) -> Kernel:
         """The same kernel compiled with some options changed; see `KernelOptions`."""
@@ -398,6 +401,7 @@ class Kernel:
             lambda: self._variant_and_slots(specs, args, blocks, device, with_grid), device
         )
         loaded = variant.function.load(device)
+        loaded.block.rule = rule_of(variant.checks, slots, variant.signature)
         types = tuple(map(type, args))
         run = write_run(
             self.name,

@@ -25,6 +25,7 @@ from cuda_async.ops._unprepared import UNPREPARED
 from ..dtypes import DType
 
 if TYPE_CHECKING:
+    from cuda_async.driver._arguments import ArgumentRule
     from cuda_async.ops import LoadedFunction
 
     from ..frontend import Capture, LaunchCheck
@@ -37,6 +38,7 @@ __all__ = [
     "are_decided",
     "constant_key",
     "flat_arguments",
+    "rule_of",
     "run_checks",
     "write_call_path",
     "write_run",
@@ -266,6 +268,32 @@ def are_decided(checks: Sequence[LaunchCheck], slots: Sequence[Slot], grid: Grid
     """True when a variant may run a call: all holds of what decides between it and one that checks itself."""
     known = [slot.number for slot in slots]
     return all(check.problem(known, grid) is None for check in checks if getattr(check, "decides", False))
+
+
+def rule_of(checks: Sequence[LaunchCheck], slots: Sequence[Slot], signature: Sequence[str]) -> ArgumentRule:
+    """Which flat arguments a launch may be given in the place of those that it was checked with."""
+
+    def rule(before: Sequence[int], now: Sequence[int], grid: Grid) -> str | None:
+        for position, (slot, old, new) in enumerate(zip(slots, before, now, strict=True)):
+            if old == new:
+                continue
+            if slot.argument < 0:
+                return (
+                    f"argument {position} is an extent or a stride, {old}, which the kernel was made and checked for; "
+                    "capture another graph for another one"
+                )
+            if signature[position] == "ptr" and (old ^ new) & 255:
+                return (
+                    f"argument {position} is an address {old % 256} bytes behind a multiple of 256, which the kernel "
+                    f"was made for, the new one {new % 256}; copy to where the old one is, or capture another graph"
+                )
+        for check in checks:
+            problem = check.problem(now, grid)
+            if problem is not None:
+                return check.location.describe(problem) if check.location else problem
+        return None
+
+    return rule
 
 
 def run_checks(name: str, checks: Sequence[LaunchCheck], values: Sequence[Any], grid: Grid) -> None:

@@ -159,6 +159,8 @@ def check_operands(
             buffer = tensor._buffer
             if buffer.device is not device:
                 if device is not None:
+                    device._check_not_closed()
+                    buffer.device._check_not_closed()
                     raise ca.ContextError(
                         f"{name}: {first} is on {device}, {parameter} on {tensor.device}; "
                         "copy one over through the host"
