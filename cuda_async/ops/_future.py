@@ -149,24 +149,25 @@ class DeviceFuture(Generic[T]):
     def _enqueued(
         self, execution: Execution, submission: Submission | None, error: BaseException | None
     ) -> None:
-        with self._lock:
-            if error is not None:
-                if self._move(Move.FAIL):
-                    self._error = error
-                    self._traceback = error.__traceback__
-                    note_kept_error(self)
-                    self._unasked = not _is_of_closing(error, execution)
-                    if self._unasked:
-                        unasked_futures.add(self)
-            elif self._move(Move.SUBMIT):
-                self._submission = submission
-                self._sources = execution.sources
-                self._value = execution.value
-                if submission is None:
-                    self._move(Move.COMPLETE)
-            self._execution = None
-            callbacks, self._callbacks = self._callbacks, []
+        callbacks: list[Callable[[], None]] = []
         try:
+            with self._lock:
+                if error is not None:
+                    if self._move(Move.FAIL):
+                        self._error = error
+                        self._traceback = error.__traceback__
+                        note_kept_error(self)
+                        self._unasked = not _is_of_closing(error, execution)
+                        if self._unasked:
+                            unasked_futures.add(self)
+                elif self._move(Move.SUBMIT):
+                    self._submission = submission
+                    self._sources = execution.sources
+                    self._value = execution.value
+                    if submission is None:
+                        self._move(Move.COMPLETE)
+                self._execution = None
+                callbacks, self._callbacks = self._callbacks, []
             call_each(callbacks)
         finally:  # behind an interrupt in there: who is left
             call_each(callbacks)
@@ -248,16 +249,16 @@ class DeviceFuture(Generic[T]):
         A worker thread that is enqueueing or preparing a step at this moment ends that step; `drain()` waits for it.
         """
         callbacks: list[Callable[[], None]] = []
-        with self._lock:
-            cancelled = self._move(Move.CANCEL)
-            execution, self._execution = self._execution, None
-            if cancelled:
-                callbacks, self._callbacks = self._callbacks, []
-        if cancelled and execution is not None:
-            execution.cancel()
         try:
+            with self._lock:
+                cancelled = self._move(Move.CANCEL)
+                execution, self._execution = self._execution, None
+                if cancelled:
+                    callbacks, self._callbacks = self._callbacks, []
+            if cancelled and execution is not None:
+                execution.cancel()
             call_each(callbacks)
-        finally:
+        finally:  # behind an interrupt in there: who is left
             call_each(callbacks)
         return cancelled
 

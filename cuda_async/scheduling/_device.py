@@ -693,9 +693,9 @@ class Device:
         """A driver call reported the loss: make it known everywhere; returns the error to raise."""
         released: list[Any] = []
         callbacks: list[Callable[[], None]] = []
-        with self._lock:
-            self._lose(lost, None, released, callbacks)
         try:
+            with self._lock:
+                self._lose(lost, None, released, callbacks)
             call_each(callbacks)
         finally:  # behind an interrupt in there: who is left
             call_each(callbacks)
@@ -801,14 +801,14 @@ class Device:
 
         released: list[Any] = []
         callbacks: list[Callable[[], None]] = []
-        with self._lock:
-            for stream in self._streams:
-                stream._fail_pending(was_closed, released, callbacks)  # of another thread, meanwhile
-                if not stream._closed:
-                    released.append(stream._close())
         try:
+            with self._lock:
+                for stream in self._streams:
+                    stream._fail_pending(was_closed, released, callbacks)  # of another thread, meanwhile
+                    if not stream._closed:
+                        released.append(stream._close())
             call_each(callbacks)
-        finally:
+        finally:  # behind an interrupt in there: who is left
             call_each(callbacks)
         if driver is not None:
             driver.close()
