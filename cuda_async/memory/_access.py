@@ -47,10 +47,10 @@ def _no_attribute(operand: Read | Mut, name: str) -> AttributeError:
 
 
 def _refuse(tensor: object, name: str) -> TypeError:
-    return TypeError(
-        f"{name}() takes a Tensor, got {type(tensor).__name__}; "
-        "await a DeviceOp first (or use .then), and bring an array over with from_host()"
-    )
+    hint = "await a DeviceOp first (or use .then), and bring an array over with from_host()"
+    if hasattr(tensor, "unpartition"):
+        hint = "get the tensor back with .unpartition()"
+    return TypeError(f"{name}() takes a Tensor, got {type(tensor).__name__}; {hint}")
 
 
 def read(tensor: Tensor) -> Read:

@@ -273,8 +273,13 @@ class DeviceOp(Generic[T_co]):
         _combinators.check_function(f, "then_with_context")
         return _combinators.ThenWithContext(self._take(), f)
 
-    def map(self, f: Callable[[T_co], U]) -> DeviceOp[U]:
+    def map(self, f: Callable[[T_co], U], *more: Never) -> DeviceOp[U]:
         """Transform the output on the host, at enqueue time; after `to_host()`, once the data is there."""
+        if more:
+            raise TypeError(
+                f"map() takes a function of the output, got {1 + len(more)} arguments; a partition that an operation "
+                "yields is mapped with .map_partition(map_shape, tile_blocks)"
+            )
         _combinators.check_function(f, "map")
         return _combinators.Map(self._take(), f)
 

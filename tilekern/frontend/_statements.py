@@ -14,6 +14,7 @@ from ._frame import Outcome, Returned
 from ._iteration import items_of
 from ._loop_exits import Action, leave_by_return, run_time_loop
 from ._loops import execute_for, execute_loop, execute_while, leave_loop
+from ._mapped import TileIndexValue
 from ._operators import binary, truth
 from ._syntax import returns
 from ._values import OwnedTileValue, RangeValue, StaticItems, TensorValue, Unset, describe, is_tile
@@ -95,7 +96,8 @@ def _no_item_assignment(value: object) -> str:
 def _unpack(t: Translator, frame: Frame, target: ast.Tuple | ast.List, value: object) -> None:
     count = len(target.elts)
     if parts_of(value) is None and not isinstance(value, str | list | range | RangeValue | StaticItems):
-        raise t.wrong_type(f"{count} names take a tuple of {count} values, got {describe(value)}")
+        hint = "; its numbers are index.components()" if isinstance(value, TileIndexValue) else ""
+        raise t.wrong_type(f"{count} names take a tuple of {count} values, got {describe(value)}{hint}")
     names, values = target.elts, list(items_of(t, value, f"{count} names take"))
     stars = [i for i, element in enumerate(names) if isinstance(element, ast.Starred)]
     if len(values) < len(names) - len(stars) or (not stars and len(values) != len(names)):

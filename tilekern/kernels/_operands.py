@@ -106,7 +106,7 @@ def with_tensors(
         elif operand is not None or position < len(operands) - optional:
             hint = ""
             if isinstance(operand, ca.Partition | ca.MappedPartition | ca.Mut):
-                hint = "; the kernel itself, which takes partitions, is in tilekern.kernels.raw"
+                hint = "; get the tensor back with .unpartition() (the kernels in tilekern.kernels.raw take partitions)"
             elif isinstance(operand, np.ndarray):
                 hint = "; bring it over with ca.from_host(array)"
             raise _no_operand(name, parameter, "got", operand, hint)

@@ -373,3 +373,16 @@ async def test_numbers_in_the_place_of_pointers(device):
     for number in (5, 5.0):
         with pytest.raises(TypeError, match=r"pass read\(tensor\) or mut\(tensor\)$"):
             graph.nodes[0].set_arguments({1: number})
+
+
+async def test_what_is_written_is_not_read_by_another_argument(device, kernels):
+    """As in a launch; and then the argument could not be changed back."""
+    x, y = await ca.zip(ca.ones(8), ca.full(8, 3.0))
+    graph = await kernels.scaled(x, 2.0, 0.0).graph()
+    (node,) = graph.nodes
+    out = await graph.launch()
+    with pytest.raises(ca.AliasError, match="is written by an argument that stays"):
+        node.set_arguments({1: ca.read(out)})
+    node.set_arguments({1: ca.read(y)})
+    node.set_arguments({1: ca.read(x)})
+    assert (await graph.launch().to_host())[0] == 2.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ... import language
 from ...dtypes import int32, int64
 from ...ir import IndexSpaceOp, LoadOp, MakeViewOp, StoreOp, TokenType, Value, ViewType, scalar
-from .._mapped import MappedTilesValue
+from .._mapped import MappedTilesValue, TileIndexValue
 from .._pointers import place_tile
 from .._promotion import cast
 from .._values import OwnedTileValue, TensorValue, describe, is_number, is_scalar, is_tile, tile_type
@@ -58,6 +58,11 @@ def tile_view(
 
 def tile_index(t: Translator, tensor: TensorValue, index: object) -> tuple[Value, ...]:
     """Tile numbers as integer scalars of one type."""
+    if isinstance(index, TileIndexValue):
+        raise t.wrong_type(
+            f"an index of a walk is for the partitions that are walked; for {tensor.name} take its numbers, "
+            "index.components()"
+        )
     parts = index if isinstance(index, tuple) else (index,)
     if len(parts) != tensor.rank:
         raise t.wrong_value(f"{tensor.name} has rank {tensor.rank}, the index has {len(parts)} numbers")

@@ -1,0 +1,80 @@
+"""Changing the arguments of a tile kernel in a graph: what its launch made sure of still holds."""
+
+import numpy as np
+import pytest
+
+import cuda_async as ca
+import tilekern as tk
+
+
+@tk.kernel
+def part(out: tk.Tile1D, x: tk.Tensor1D, low: int, high: int, scale: float):
+    piece = x.slice(0, low, high)
+    total = tk.zeros((16,), tk.float32)
+    for j in range(tk.num_tiles(piece, 0, 16)):
+        total += tk.load(piece, j, 16)
+    out.store(total * scale)
+
+
+@pytest.fixture
+def graph(device):
+    """Of `part`, from 0 to 100 of the first 100 of 400 numbers; parameters: out, x and its extent, 0, 100, 1.0."""
+    x = ca.from_host(np.arange(400, dtype="f4")).sync()[:100]
+    return part(ca.empty(16).partition(16), x, 0, 100, 1.0).first().unpartition().graph().sync()
+
+
+def expected(low, high, scale=1.0):
+    padded = np.zeros(-(-(high - low) // 16) * 16)
+    padded[: high - low] = np.arange(low, high)
+    return padded.reshape(-1, 16).sum(axis=0) * scale
+
+
+def positions(node):
+    """By what errors say."""
+    found = {}
+    for position in range(20):
+        try:
+            node.set_arguments({position: "?"})
+        except IndexError:
+            return found
+        except TypeError as error:
+            found[str(error).split("(")[1].split(":")[0]] = position
+    raise AssertionError("no end")
+
+
+def test_numbers_are_replaced_and_checked_again(graph):
+    (node,) = graph.nodes
+    at = positions(node)
+    node.set_arguments({at["low"]: 20, at["high"]: 60, at["scale"]: 2.0})
+    np.testing.assert_allclose(graph.launch().to_host().sync(), expected(20, 60, 2.0))
+    for low, high in ((20, 101), (20, 400), (20, -5), (70, 60)):
+        with pytest.raises(ca.LaunchError, match=r"part: .*slice"):
+            node.set_arguments({at["low"]: low, at["high"]: high})
+    np.testing.assert_allclose(graph.launch().to_host().sync(), expected(20, 60, 2.0))
+
+
+def test_what_the_kernel_was_made_for_stays(graph):
+    (node,) = graph.nodes
+    at = positions(node)
+    with pytest.raises(
+        ca.LaunchError, match="is an extent or a stride, 100, which the kernel was made and checked for"
+    ):
+        node.set_arguments({at["x_shape0"]: 400})
+    with pytest.raises(ca.CaptureError, match="part is a tile kernel, whose grid follows from its operands"):
+        node.set_launch(grid=5)
+    other = ca.ones(200, "f4").sync()
+    with pytest.raises(ca.LaunchError, match=r"0 bytes behind a multiple of 256.*the new one 4"):
+        node.set_arguments({at["x"]: ca.read(other[1:101])})
+    node.set_arguments({at["x"]: ca.read(other)})
+    np.testing.assert_allclose(graph.launch().to_host().sync(), [7.0] * 4 + [6.0] * 12)
+
+
+def test_of_a_bound_launch_too(device):
+    x, out = ca.ones(100, "f4").sync(), ca.zeros(16, "f4").sync()
+    bound = part.bind(out.partition(16), x, 0, 100, 1.0, device=device)
+    graph = bound.launch().map(lambda _: None).graph().sync()
+    (node,) = graph.nodes
+    with pytest.raises(ca.LaunchError, match="slice"):
+        node.set_arguments({positions(node)["high"]: 300})
+    graph.launch().sync()
+    assert out.to_host().sync()[0] == 7.0
