@@ -41,10 +41,13 @@ class Bell:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block this thread until it is rung; False when that took longer. One thread at a time."""
-        try:
-            self._rings.get(timeout=timeout_s)
-        except Empty:
-            return False
+        if timeout_s is None:
+            self._rings.get()
+        else:
+            try:
+                self._rings.get(timeout=timeout_s)
+            except Empty:
+                return False
         while not self._rings.empty():
             self._rings.get()
         return True

@@ -157,7 +157,7 @@ class GraphNode:
         Raises:
             CaptureError: no kernel, or it would no longer write what the graph yields. IndexError: no such parameter.
             TypeError, OverflowError, AliasError: as for a launch, aliases among the arguments that are given.
-            LaunchError: a tile kernel was made for other extents, strides and alignment, or a check that it made before
+            LaunchError: a tile kernel would be given another tensor, extent or stride, or a check that it made before
             its launch does not hold. Nothing was changed.
         """
         node = self._kernel("set_arguments")

@@ -452,7 +452,9 @@ class Stream:
     ) -> None:
         """Lock held. Retire what the device has passed, at most up to `number`; it need not be asked about `passed`."""
         device = self.device
-        driver = device.driver
+        driver = device._driver
+        if driver is None:
+            return  # it is being closed by another thread, which will tell who waits
         pending = self._pending
         while pending and pending[0].number <= number:
             submission = pending[0]

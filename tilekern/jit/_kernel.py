@@ -182,7 +182,7 @@ class Kernel:
         run_checks(self.name, variant.checks, values, blocks)
         outputs = self._regrouped(tuple([a.tensor if isinstance(a, Mut | Read) else a for a in bound]))
         loaded = variant.function.load(device)
-        loaded.block.rule = rule_of(variant.checks, slots, variant.signature)
+        loaded.block.rule = rule_of(variant.checks, slots)
         return BoundLaunch(loaded, blocks, (1, 1, 1), tuple(values), 0, outputs)
 
     def with_options(self, **options: float | None) -> Kernel:
@@ -401,7 +401,7 @@ class Kernel:
             lambda: self._variant_and_slots(specs, args, blocks, device, with_grid), device
         )
         loaded = variant.function.load(device)
-        loaded.block.rule = rule_of(variant.checks, slots, variant.signature)
+        loaded.block.rule = rule_of(variant.checks, slots)
         types = tuple(map(type, args))
         run = write_run(
             self.name,

@@ -335,7 +335,7 @@ def flat_slots(
             continue
         tensor_spec = spec.tensor if isinstance(spec, PartitionSpec) else spec
         tensor = arg if isinstance(arg, Tensor) else arg.tensor
-        slots.append(Slot(argument=index))
+        slots.append(Slot(argument=index, is_tensor=True))
         slots += [Slot(n) for n, known in zip(tensor.shape, tensor_spec.shape, strict=True) if known is None]
         slots += [
             Slot(n) for n, known in zip(tensor.strides, tensor_spec.strides, strict=True) if known is None

@@ -131,11 +131,16 @@ def constant_key(value: object) -> object:
 
 
 class Slot(NamedTuple):
-    """One flat argument: a number that belongs to the key, or an argument, by `convert` if it needs that."""
+    """One flat argument: a number that belongs to the key, or an argument, by `convert` if it needs that.
+
+    Attributes:
+        is_tensor: the address of a tensor, whose extents and strides are compiled in or follow.
+    """
 
     number: int = 0
     argument: int = -1
     convert: Callable[[Any], Any] | None = None
+    is_tensor: bool = False
 
 
 def flat_arguments(slots: Sequence[Slot], args: Sequence[Any]) -> list[Any]:
@@ -270,22 +275,16 @@ def are_decided(checks: Sequence[LaunchCheck], slots: Sequence[Slot], grid: Grid
     return all(check.problem(known, grid) is None for check in checks if getattr(check, "decides", False))
 
 
-def rule_of(checks: Sequence[LaunchCheck], slots: Sequence[Slot], signature: Sequence[str]) -> ArgumentRule:
+def rule_of(checks: Sequence[LaunchCheck], slots: Sequence[Slot]) -> ArgumentRule:
     """Which flat arguments a launch may be given in the place of those that it was checked with."""
 
     def rule(before: Sequence[int], now: Sequence[int], grid: Grid) -> str | None:
         for position, (slot, old, new) in enumerate(zip(slots, before, now, strict=True)):
-            if old == new:
-                continue
-            if slot.argument < 0:
+            if old != new and (slot.argument < 0 or slot.is_tensor):
+                what = "a tensor's address" if slot.is_tensor else f"an extent or a stride, {old}"
                 return (
-                    f"argument {position} is an extent or a stride, {old}, which the kernel was made and checked for; "
-                    "capture another graph for another one"
-                )
-            if signature[position] == "ptr" and (old ^ new) & 255:
-                return (
-                    f"argument {position} is an address {old % 256} bytes behind a multiple of 256, which the kernel "
-                    f"was made for, the new one {new % 256}; copy to where the old one is, or capture another graph"
+                    f"argument {position} is {what}, which the kernel was made and checked for; copy what is to be "
+                    "used into the tensor that the graph was captured with, or capture another graph"
                 )
         for check in checks:
             problem = check.problem(now, grid)

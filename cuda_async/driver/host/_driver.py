@@ -36,7 +36,7 @@ from ._limits import LIMITS, check_launch, device_properties
 from ._memory import HostMemory, pinned_allocate, pinned_release
 from ._modules import Function, Module, load_image
 from ._order import SteppedOrder
-from ._pool import FreeTicket, Pool
+from ._pool import FreeTicket, Pool, UnknownAddressError
 from ._seeded import process_engine
 from ._settings import host_check
 from ._stepped import SteppedControls
@@ -375,7 +375,7 @@ class HostDriver(SteppedControls):
             try:
                 ticket = self.pool.free(address, queue, passed)
                 self._enqueue_free(queue, address, ticket)
-            except LookupError as error:
+            except UnknownAddressError as error:
                 raise driver_error("cuMemFreeAsync", "CUDA_ERROR_INVALID_VALUE", str(error)) from None
             except CudaAsyncError:
                 raise

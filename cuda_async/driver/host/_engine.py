@@ -541,6 +541,15 @@ class Engine:
                 self.step()
             except LookupError:  # cleared between the look and the step
                 continue
+            except (
+                BaseException
+            ):  # of a callback, which should raise nothing; another thread takes this one's place
+                with self._lock:
+                    if self._thread is threading.current_thread():
+                        self._thread = None
+                        if self._ready:
+                            self._wake()
+                raise
             if time.perf_counter() - busy_since > _POLITE_AFTER_S:
                 time.sleep(_POLITE_SLEEP_S)
                 busy_since = time.perf_counter()

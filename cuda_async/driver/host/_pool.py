@@ -39,7 +39,12 @@ if TYPE_CHECKING:
     from ._memory import HostMemory
     from ._queue import Queue
 
-__all__ = ["FreeTicket", "Grant", "Pool"]
+__all__ = ["FreeTicket", "Grant", "Pool", "UnknownAddressError"]
+
+
+class UnknownAddressError(LookupError):
+    """No allocation. A class of its own: a signal handler may raise a `LookupError` anywhere."""
+
 
 KEEP_EVERYTHING = (1 << 64) - 1
 """A release threshold that is never passed. With CUDA's own default, 0, allocations after a synchronization pay for
@@ -156,12 +161,12 @@ class Pool:
         """The allocation at `address` is freed when `queue` gets there; `passed` is done then.
 
         Raises:
-            LookupError: no allocation starts there, or it was freed already.
+            UnknownAddressError: no allocation starts there, or it was freed already.
         """
         with self._lock:
             size = self._used_at.pop(address, None)
             if size is None:
-                raise LookupError(
+                raise UnknownAddressError(
                     f"{address:#x} is not an allocation of {self.name}'s pool, or was freed already"
                 )
             self._used -= size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import signal
 import sys
 import threading
@@ -22,6 +23,19 @@ def test_ring_before_the_wait_counts_once():
     assert not bell.is_rung
     assert not bell.wait(0)
     assert not bell.wait(0.001)
+
+
+def test_wait_without_a_time_does_not_take_what_is_raised_for_its_end():
+    """A signal handler may raise what the queue inside says when its time is over."""
+    bell = Bell()
+
+    class Rings:
+        def get(self):
+            raise queue.Empty("of the handler")
+
+    bell._rings = Rings()
+    with pytest.raises(queue.Empty, match="of the handler"):
+        bell.wait()
 
 
 def test_ring_ends_a_wait():

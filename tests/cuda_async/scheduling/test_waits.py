@@ -352,3 +352,19 @@ def test_what_is_retained_is_released_when_the_device_is_there(stepped):
     assert future.done
     stepped.collect()
     assert released() is None
+
+
+def test_looking_at_work_while_another_thread_closes_its_device_says_nothing(stepped):
+    """The driver is gone by then, and who closes tells those who wait: see `Device._give_back`."""
+    stream = stepped.create_stream()
+    future = ca.zeros(4).start(ca.SingleStream(stream))
+    (submission,) = pending(stream)()
+    driver, stepped._driver = stepped._driver, None
+    because, stepped._closed_because = stepped._closed_because, "it was given back"
+    try:
+        assert not submission.poll()
+        assert not submission.poll(passed=True)
+    finally:
+        stepped._driver, stepped._closed_because = driver, because
+    driver.advance_all()
+    assert future.sync().shape == (4,)

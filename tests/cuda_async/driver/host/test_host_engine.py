@@ -480,3 +480,29 @@ def test_engine_thread_is_a_daemon_and_ends_with_close():
     assert thread.daemon
     engine.close()
     assert not thread.is_alive()
+
+
+@pytest.mark.timeout(20)
+def test_callback_that_raises_ends_no_work_but_its_own(monkeypatch):
+    """All host devices share the thread: another one takes its place."""
+    raised = []
+    monkeypatch.setattr(threading, "excepthook", lambda said: raised.append(said.exc_value))
+    engine, log, go_on = Engine(), [], threading.Event()
+    queue, record = engine.add_queue(), EventRecord()
+    error = RuntimeError("of a callback")
+
+    def fails():
+        raise error
+
+    engine.enqueue(queue, Gate(go_on))
+    engine.enqueue(queue, record)
+    assert engine.notify(record, fails)
+    engine.enqueue(queue, Work(log, "a", steps=2))
+    go_on.set()
+    engine.wait_queue(queue)
+    assert log == ["a0", "a1", "a"]
+    assert raised == [error]
+    engine.enqueue(queue, Work(log, "b"))
+    engine.wait_queue(queue)
+    assert log[3:] == ["b"]
+    engine.close()

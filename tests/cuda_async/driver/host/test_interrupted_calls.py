@@ -276,3 +276,23 @@ def test_seeded_device_frees_what_an_interrupt_kept():
             device.synchronize()
             kept = [ca.full((64,), float(i)).sync() for i in range(4)]
             assert [x.to_host().sync().tolist() for x in kept] == [[float(i)] * 64 for i in range(4)]
+
+
+def test_lookup_error_of_a_signal_handler_is_no_unknown_address(monkeypatch):
+    driver = HostDriver(stepped=True, memory_bytes=1 << 20)
+    stream = driver.stream_create()
+    address = driver.memory_alloc_async(4096, stream)
+    enqueue = driver._enqueue_free
+
+    def handler_runs(*given):
+        monkeypatch.setattr(driver, "_enqueue_free", enqueue)
+        raise KeyError("of the handler")
+
+    monkeypatch.setattr(driver, "_enqueue_free", handler_runs)
+    with pytest.raises(KeyError, match="of the handler"):
+        driver.memory_free_async(address, stream)
+    driver.advance_all()
+    assert not driver.memory.is_live(address)
+    with pytest.raises(ca.DriverError, match="is not an allocation of"):
+        driver.memory_free_async(address, stream)
+    driver.close()
