@@ -400,4 +400,6 @@ def _check_not_written(node: KernelNode, tensor: Tensor, words: list[int]) -> No
 
 def _points_to(words: list[int], buffer: Buffer) -> bool:
     start = getattr(buffer, "_start", buffer.address)
+    if start < 0:  # freed
+        start = ~start
     return any(start <= word < start + buffer.size_bytes for word in words)

@@ -122,7 +122,9 @@ class Buffer:
             notes.append(FreeNote(self.address, size_bytes, self.usage, self.owner))
         self.owner = None
         self.plain_on = None
-        self.address = -1
+        address = self.address
+        if address >= 0:
+            self.address = ~address  # negative; what it was is among the arguments of graphs' nodes
 
     def __del__(self) -> None:
         # Borrowed memory is let go with its owner: no submission that uses it is left, for they hold this object.

@@ -386,3 +386,17 @@ async def test_what_is_written_is_not_read_by_another_argument(device, kernels):
     node.set_arguments({1: ca.read(y)})
     node.set_arguments({1: ca.read(x)})
     assert (await graph.launch().to_host())[0] == 2.0
+
+
+async def test_argument_that_was_freed_is_replaced(device, kernels):
+    x, y = await ca.zip(ca.ones(8), ca.full(8, 3.0))
+    graph = await kernels.scaled(x, 2.0, 0.0).graph()
+    x.free()
+    x.free()
+    with pytest.raises(ca.ClosedError, match="freed"):
+        await graph.launch()
+    graph.nodes[0].set_arguments({3: 5.0})
+    with pytest.raises(ca.ClosedError, match="freed"):
+        await graph.launch()
+    graph.nodes[0].set_arguments({1: ca.read(y)})
+    assert (await graph.launch().to_host())[0] == 3.0 * 5.0
