@@ -51,6 +51,15 @@ def in_time(work):
     return found[0]
 
 
+def ask_elsewhere(flights, told):
+    """Ask as work on a worker thread does, which is put off while another one makes the value."""
+    with waiting_elsewhere(True):
+        try:
+            flights.get("key", int)
+        except WaitElsewhere as waiting:
+            waiting.subscribe(lambda: told.append(1))
+
+
 ERRORS = [KeyboardInterrupt, TimeoutError]
 
 
@@ -62,12 +71,7 @@ def test_interrupted_making_is_taken_over(error):
         flights, told = SingleFlight(), []
 
         def make(flights=flights, told=told):
-            """Meanwhile work on a worker thread asks, and is put off."""
-            with waiting_elsewhere(True):
-                try:
-                    flights.get("key", int)
-                except WaitElsewhere as waiting:
-                    waiting.subscribe(lambda: told.append(1))
+            ask_elsewhere(flights, told)
             return "made"
 
         interrupter = Interrupter(n, error)
@@ -90,18 +94,10 @@ def test_who_was_put_off_is_told_wherever_the_making_is_interrupted(error):
     while True:
         n += 1
         flights, told = SingleFlight(), []
-
-        def asks(flights=flights, told=told):
-            with waiting_elsewhere(True):
-                try:
-                    flights.get("key", int)
-                except WaitElsewhere as waiting:
-                    waiting.subscribe(lambda: told.append(1))
-
         interrupter = Interrupter(n, error)
 
-        def make(asks=asks, interrupter=interrupter):
-            thread = threading.Thread(target=asks)
+        def make(flights=flights, told=told, interrupter=interrupter):
+            thread = threading.Thread(target=ask_elsewhere, args=(flights, told))
             thread.start()
             thread.join()
             sys.setprofile(interrupter)

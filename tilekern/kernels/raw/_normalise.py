@@ -33,7 +33,7 @@ __all__ = [
 
 
 def shares(t: tk.Tile) -> tk.Tile:
-    """exp(row of t) / sum of that. What lies past the edge is -inf.
+    """exp(row of t) / sum of that, float32, of a tile (rows, columns). What lies past the edge is -inf.
 
     For the 16-bit types exp is made of exp2, and 0 where it is below float32's normal numbers: the relative error,
     2**-23 of the exponent, is far below theirs.
@@ -60,7 +60,7 @@ def persistent_row_softmax(out: tk.Tiles2D, x: tk.Tensor2D) -> None:
 
 
 def factors(weight: tk.Tensor1D, columns: int) -> tk.Tile:
-    """A weight or bias for tiles of that many columns."""
+    """A weight or bias, (length,), as float32 (columns,), for tiles of that many columns; 0 past its end."""
     return tk.load(weight, 0, columns).astype(tk.float32)
 
 
