@@ -19,8 +19,10 @@ the next launch; and the buffers that an executable uses are kept for as long as
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
+from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -32,17 +34,18 @@ from ..ops import DeviceOp, collect, fill, memcpy, zip_ops
 from ..ops._unprepared import UNPREPARED
 from ..scheduling import order_read, order_write, wait_for_submission
 from ._memory import root_of
-from ._nodes import nodes_of
+from ._nodes import all_nodes, nodes_of
 from ._outputs import OutputTemplate
 from ._picture import graph_to_dot, graph_to_svg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
     from ..driver.graph import GraphHandle
     from ..ops import ExecutionContext
     from ..ops._copies import Fill, Memcpy, Upload
+    from ..ops._execution import Execution
     from ..scheduling import Device, Stream, Submission
     from ._memory import GraphState, Turn
     from ._nodes import GraphNode
@@ -125,7 +128,7 @@ class CudaGraph(Generic[T]):
     _reads: tuple[Buffer, ...]
     _writes: tuple[Buffer, ...]
     _inputs: dict[str, Tensor]
-    _pending: list[DeviceOp[Any]]  # updates for the next launch
+    _pending: deque[DeviceOp[Any]]  # updates for the next launch
     _outdated: bool  # the executable graph is not what the nodes say, and must not be launched
     _changes: int  # of nodes, so far
     _change: _Change | None  # that is being made, or was when an interrupt came
@@ -138,6 +141,11 @@ class CudaGraph(Generic[T]):
     def _of(cls, recorder: Recorder, output: Any) -> CudaGraph[T]:
         """A graph of what was recorded; `_instantiate` makes it ready."""
         recorder.finish()
+        with _nesting_refused():
+            return cls._made(recorder, output)
+
+    @classmethod
+    def _made(cls, recorder: Recorder, output: Any) -> CudaGraph[T]:
         self = object.__new__(cls)
         self._device = recorder.device
         self._stream = recorder.home
@@ -151,7 +159,7 @@ class CudaGraph(Generic[T]):
         held = list({id(thing): thing for thing in recorder.held}.values())
         self._contents = _Contents(recorder.device, held, recorder.captured)
         self._inputs = dict(recorder.inputs)
-        self._pending = []
+        self._pending = deque()
         self._executable = None
         self._closed = False
         self._outdated = False
@@ -203,6 +211,17 @@ class CudaGraph(Generic[T]):
             return self._nodes, self._contents, self._changes
 
         nodes, contents, changes = self._turn.hold(begin)
+        with _nesting_refused():
+            executable = self._executable_of(nodes, contents)
+
+        def install() -> None:
+            self._check_open()
+            self._executable = executable
+            self._outdated = self._changes != changes  # then it is made once more, before it is launched
+
+        self._turn.hold(install)
+
+    def _executable_of(self, nodes: list[Node], contents: _Contents) -> _Executable:
         count = len(nodes)
         names = ", ".join(dict.fromkeys(n.name for n in all_nodes(nodes) if isinstance(n, KernelNode)))
         name = f"graph of {count} node{'' if count == 1 else 's'}{f' ({names})' if names else ''}"
@@ -211,13 +230,7 @@ class CudaGraph(Generic[T]):
             if stream is None:
                 stream = self._device._exchange_stream()._handle
             executable.handle = self._device.driver.graph_create(nodes, stream)
-
-        def install() -> None:
-            self._check_open()
-            self._executable = executable
-            self._outdated = self._changes != changes  # then it is made once more, before it is launched
-
-        self._turn.hold(install)
+        return executable
 
     # -- facts
 
@@ -243,17 +256,27 @@ class CudaGraph(Generic[T]):
 
     @property
     def nodes(self) -> tuple[GraphNode, ...]:
-        """The nodes, each after those it depends on; those of children and conditional bodies are in `node.bodies`."""
+        """The nodes, each after those it depends on; those of children and conditional bodies are in `node.bodies`.
+
+        Raises:
+            ClosedError: the graph is closed.
+        """
+        self._check_not_closed()
         return nodes_of(self, self._nodes)
 
     @property
     def inputs(self) -> dict[str, Tensor]:
-        """The named inputs: tensors that may be written before a launch, in any way."""
+        """The named inputs: tensors that may be written before a launch, in any way.
+
+        Raises:
+            ClosedError: the graph is closed.
+        """
+        self._check_not_closed()
         return dict(self._inputs)
 
     def __repr__(self) -> str:
-        closed = ", closed" if self._closed else ""
-        return f"<CudaGraph of {len(self._nodes)} nodes on {self._device}{closed}>"
+        what = "closed CudaGraph" if self._closed else f"CudaGraph of {len(self._nodes)} nodes"
+        return f"<{what} on {self._device}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a CudaGraph cannot be copied or pickled; capture another one")
@@ -263,18 +286,15 @@ class CudaGraph(Generic[T]):
     def launch(self) -> DeviceOp[T]:
         """An operation that runs all of the graph; yields its output, good until the next launch.
 
-        What `update()` was given since the last call of this runs before it. Inside a capture it makes this graph a
-        part of the one that is captured.
+        What `update()` was given runs before it. Inside a capture it makes this graph a part of the one that is
+        captured.
 
         Raises:
             ClosedError: the graph is closed; when it runs also, a tensor that it uses was freed.
             DeviceLostError: the device is known to be lost; else, when it runs.
         """
         self._check_open()
-        pending, self._pending = self._pending, []
-        if pending:
-            return collect(pending).then(lambda _: GraphLaunch(self))
-        return GraphLaunch(self)
+        return self._behind_updates(GraphLaunch(self))
 
     def replay(self, /, *unnamed: Any, **inputs: Any) -> DeviceOp[T]:
         """`launch()`, with named inputs set before.
@@ -309,27 +329,38 @@ class CudaGraph(Generic[T]):
         computed = [name for name, value in inputs.items() if isinstance(value, DeviceOp)]
         steps = {n: set_input(n, self._inputs[n], v) for n, v in inputs.items() if n not in computed}
         tensors = self._inputs
-        first, self._pending = self._pending, []
-        first += [inputs[name] for name in computed]
-        if not first:
-            return GraphLaunch(self, list(steps.values()), copies=copies)
+        if not computed:
+            return self._behind_updates(GraphLaunch(self, list(steps.values()), copies=copies))
 
         def go_on(values: list[Any]) -> DeviceOp[T]:
-            for name, value in zip(computed, values[len(values) - len(computed) :]):
+            for name, value in zip(computed, values):
                 steps[name] = set_input(name, tensors[name], value)
-            return GraphLaunch(self, list(steps.values()), copies=copies)
+            return self._behind_updates(GraphLaunch(self, list(steps.values()), copies=copies))
 
-        return collect(first).then(go_on)
+        return collect([inputs[name] for name in computed]).then(go_on)
+
+    def _behind_updates(self, launch: GraphLaunch[T]) -> DeviceOp[T]:
+        """The launch, behind what `update()` was given, if it was given anything."""
+        return _Updated(self, launch) if self._pending else launch
 
     def update(self, op: DeviceOp[Any]) -> None:
         """Run `op` before the next launch, on the launch's stream: a `memcpy` into a tensor the graph reads, say.
 
-        Lazy: it is part of the operation that the next `launch()` or `replay()` makes, and its errors come out there.
+        Lazy: of the operations that `launch()`, `replay()` and calls of the graph make afterwards, the first that
+        begins to run runs it, and has its errors. One that is dropped, or cancelled before it begins, leaves it to the next.
         """
         self._check_open()
         if not isinstance(op, DeviceOp):
             raise TypeError(f"update() takes a DeviceOp, got {type(op).__name__}")
         self._pending.append(zip_ops(op))  # consumes it
+
+    def _take_updates(self) -> list[DeviceOp[Any]]:
+        """What `update()` was given, for one who runs it: each goes to one thread."""
+        found: list[DeviceOp[Any]] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                found.append(self._pending.popleft())
+        return found
 
     def take_output(self) -> T:
         """The output of the last launch; before the first one, of that.
@@ -414,7 +445,7 @@ class CudaGraph(Generic[T]):
         with self._device._lock:
             if is_yielded:
                 self._state.is_current = False
-            for other in self._state.linked:  # what those yield is not known here
+            for other in self._state.linked():  # what those yield is not known here
                 other.is_current = False
 
     def _refuse_freed(self, buffer: Buffer) -> NoReturn:
@@ -504,9 +535,12 @@ class CudaGraph(Generic[T]):
     # -- closing
 
     def _check_open(self) -> None:
+        self._check_not_closed()
+        self._device._check_usable()
+
+    def _check_not_closed(self) -> None:
         if self._closed:
             raise ClosedError("this graph is closed; capture another one")
-        self._device._check_usable()
 
     def _last_submission(self) -> Submission | None:
         last = self._state.last
@@ -555,7 +589,7 @@ class CudaGraph(Generic[T]):
         self._more_reads = []
         self._more_writes = []
         self._inputs = {}
-        self._pending = []
+        self._pending = deque()
         self._template = OutputTemplate(None, ())
         self._contents = _Contents(self._device, [], [])
 
@@ -580,6 +614,29 @@ class CudaGraph(Generic[T]):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class _Updated(DeviceOp[T]):
+    """A launch of a graph, behind what `CudaGraph.update()` was given when it begins to run."""
+
+    _composite = True
+
+    def __init__(self, graph: CudaGraph[T], launch: GraphLaunch[T]) -> None:
+        self._graph = graph
+        self._launch = launch
+
+    def _parts(self) -> Sequence[DeviceOp[Any]]:
+        return (self._launch,)
+
+    def _enter(self, execution: Execution) -> DeviceOp[Any]:
+        updates = self._graph._take_updates()
+        if not updates:
+            return self._launch
+        execution.frames.append(self)
+        return collect(updates)
+
+    def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any]:
+        return self._launch
 
 
 class GraphLaunch(DeviceOp[T]):
@@ -668,17 +725,16 @@ def set_input(name: str, tensor: Tensor, value: Any) -> ToInput:
         raise type(error)(f"the graph's input {name!r}, {expected}: {error}") from error
 
 
-def all_nodes(nodes: list[Node]) -> list[Node]:
-    """The nodes, and those of children and bodies."""
-    found: list[Node] = []
-    for node in nodes:
-        found.append(node)
-        if isinstance(node, ChildNode):
-            found += all_nodes(node.nodes)
-        elif isinstance(node, ConditionalNode):
-            for body in node.bodies:
-                found += all_nodes(body)
-    return found
+@contextlib.contextmanager
+def _nesting_refused() -> Iterator[None]:
+    """Graphs and bodies are gone through by functions that call themselves."""
+    try:
+        yield
+    except RecursionError:
+        raise CaptureError(
+            "graphs or conditionals nest too deeply in this graph (some hundred deep); record the operations instead "
+            "of a graph of a graph, and loops with while_loop()"
+        ) from None
 
 
 def copied_nodes(nodes: list[Node], recorder: Recorder, uses: Mapping[Node, Any]) -> list[Node]:

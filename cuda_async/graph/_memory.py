@@ -13,7 +13,7 @@ share the buffer, so they share the generation. A graph may yield memory that is
 that comes in a `GraphBuffer` too, while the caller's own tensor over the same memory stays what it is.
 
 A graph that is launched inside another one's recording shares its memory with it: launching one makes the outputs of
-both stale (`GraphState.linked`), and they take turns in being launched: setting inputs, launching and copying the
+both stale (`GraphState.linked()`), and they take turns in being launched: setting inputs, launching and copying the
 output is one step for all of them (`Turn`).
 """
 
@@ -57,12 +57,17 @@ class Turn:
     Which lock that is changes when graphs are linked, and then with the old one held: whoever has got a lock looks
     whether it is the right one still. It is taken and let go by `with` itself: in a method of ours, an interrupt
     could come in between, and the graph would be held for ever.
+
+    Attributes:
+        states: of the graphs that have the lock in common. A list is never changed, only replaced: graphs end at any
+            moment, on any thread, also while another one goes through it.
     """
 
-    __slots__ = ("lock",)
+    __slots__ = ("lock", "states")
 
-    def __init__(self) -> None:
+    def __init__(self, state: GraphState) -> None:
         self.lock = threading.RLock()
+        self.states = [weakref.ref(state)]
 
     def hold(self, work: Callable[[], T]) -> T:
         """What `work()` gives, which is called with the lock held."""
@@ -81,8 +86,7 @@ class GraphState:
         error: what the device reported for the last launch, if it was that.
         is_recording: nothing was launched, and operations that are recorded may use everything.
         failed: the recording ended with an error.
-        linked: graphs that write the same memory; changed with the turns of all of them held.
-        turn: held while one of them is launched.
+        turn: held while the graph is launched, or one that writes the same memory; changed while it is held.
         waiting: gates of shared operations that are part of it, and have run when it is launched first.
     """
 
@@ -94,7 +98,6 @@ class GraphState:
         "is_current",
         "is_recording",
         "last",
-        "linked",
         "turn",
         "waiting",
     )
@@ -106,8 +109,7 @@ class GraphState:
         self.is_current = True
         self.is_recording = True
         self.failed = False
-        self.linked: weakref.WeakSet[GraphState] = weakref.WeakSet()
-        self.turn = Turn()
+        self.turn = Turn(self)
         self.waiting: list[weakref.ref[Gate]] = []
 
     def note_launched(self) -> None:
@@ -124,11 +126,17 @@ class GraphState:
             with locks[0], locks[-1]:  # they may be taken twice
                 if self.turn.lock not in locks or other.turn.lock not in locks:
                     continue  # another thread has linked one of them meanwhile
-                everyone = {self, other, *self.linked, *other.linked}
+                everyone = {self, other, *self.linked(), *other.linked()}
+                states = [weakref.ref(state) for state in everyone]
                 for state in everyone:
-                    state.linked.update(everyone - {state})
+                    state.turn.states = states
                     state.turn.lock = locks[0]
                 return
+
+    def linked(self) -> list[GraphState]:
+        """Of the other graphs that write the same memory."""
+        found = (reference() for reference in self.turn.states)
+        return [state for state in found if state is not None and state is not self]
 
     def advance(self, stream: Stream, number: int) -> int:
         """A launch was enqueued, in that number of `stream`; which launch it is."""
@@ -136,8 +144,8 @@ class GraphState:
         self.last = (stream, number)
         self.error = None
         self.is_current = True
-        if self.linked:
-            for other in self.linked:
+        if len(self.turn.states) > 1:
+            for other in self.linked():
                 other.is_current = False
         return self.generation
 
@@ -146,7 +154,7 @@ class GraphState:
         self.generation += 1
         self.error = f"{type(error).__name__} as it was launched"
         self.is_current = False
-        for other in self.linked:
+        for other in self.linked():
             other.is_current = False
 
     def check_launched(self, in_body: bool) -> None:

@@ -27,7 +27,7 @@ from ..ops._foreign import FOREIGN_CALL
 from ..ops._launch import as_dimensions, as_shared_bytes, check_aliases, shared_memory_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy as np
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ._graph import CudaGraph
     from ._recorder import Uses
 
-__all__ = ["GraphNode", "kind_of", "label_of", "nodes_of"]
+__all__ = ["GraphNode", "all_nodes", "kind_of", "label_of", "nodes_of"]
 
 
 def kind_of(node: Node) -> str:
@@ -157,6 +157,7 @@ class GraphNode:
         Raises:
             CaptureError: no kernel, or it would no longer write what the graph yields. IndexError: no such parameter.
             TypeError, OverflowError, AliasError: as for a launch, aliases among the arguments that are given.
+            AliasError: also memory that a node uses which may run beside this one, where one of the two writes it.
             LaunchError: a tile kernel would be given another tensor, extent or stride, or a check that it made before
             its launch does not hold. Nothing was changed.
         """
@@ -180,6 +181,12 @@ class GraphNode:
                     f"{node.name} has {len(parameters)} parameters, 0 to {len(parameters) - 1}; got {position}"
                 )
             parameter = parameters[position]
+            if isinstance(value, (Tensor, Mut, Read)) and _is_fixed(node, parameter.offset_bytes):
+                raise LaunchError(
+                    f"{node.name}: argument {position} is part of what the tile kernel was made and checked for: its "
+                    "numbers can be replaced, and what a tk.Pointer points to, but no tensors; write into the tensor "
+                    "that it uses, or capture a graph of the other one"
+                )
             exact = signature[position] if signature is not None else None
             step, code = _argument_step(
                 node.name, position, parameter, exact, type(value), describe_parameter(parameter, exact)
@@ -274,7 +281,10 @@ class GraphNode:
         def work() -> None:
             graph._check_open()
             graph._finish_change()  # an interrupted one, before anybody looks at the node
-            graph._change_node(self._node, *changed())
+            fields, uses = changed()
+            if uses is not None:
+                self._check_ordered(uses)
+            graph._change_node(self._node, fields, uses)
 
         graph._turn.hold(work)
 
@@ -300,7 +310,7 @@ class GraphNode:
 
         Raises:
             CaptureError: no plain copy between contiguous tensors, or another number of bytes.
-            AliasError: the memory that the node writes is part of it.
+            AliasError: the memory that the node writes is part of it, or a node that may run beside this one writes it.
         """
         self._graph._check_open()
         node = self._node
@@ -340,6 +350,25 @@ class GraphNode:
 
     # -- what it uses
 
+    def _check_ordered(self, uses: Uses) -> None:
+        """Refuse memory that is new to the node, and in use by a node that may run beside it: changes order nothing."""
+        all_uses = self._graph._uses
+        before = all_uses.get(self._node, ((), ()))
+        reads, writes = set(uses[0]) - {*before[0], *before[1]}, set(uses[1]) - set(before[1])
+        if not reads and not writes:
+            return
+        for nodes, inside in _path_to(self._graph._nodes, self._node):
+            for i, other in enumerate(nodes):
+                if other is inside or _comes_behind(other, inside) or _comes_behind(inside, other):
+                    continue
+                for each in all_nodes([other]):
+                    other_reads, other_writes = all_uses.get(each, ((), ()))
+                    if _meet({*reads, *writes}, other_writes) or _meet(writes, other_reads):
+                        raise AliasError(
+                            f"node {i} of the graph, {label_of(other)}, may run beside node {self.index}, and uses "
+                            "this memory too; capture a graph in which one follows the other"
+                        )
+
     def _uses_with(
         self, old: ArgumentBlock, new: ArgumentBlock, reads: list[Buffer], writes: list[Buffer]
     ) -> Uses:
@@ -354,6 +383,61 @@ class GraphNode:
             tuple(dict.fromkeys([*kept(old_reads), *reads])),
             tuple(dict.fromkeys([*kept(old_writes), *writes])),
         )
+
+
+def all_nodes(nodes: list[Node]) -> list[Node]:
+    """The nodes, and those of children and bodies."""
+    found: list[Node] = []
+    for node in nodes:
+        found.append(node)
+        for inner in _inside(node):
+            found += all_nodes(inner)
+    return found
+
+
+def _inside(node: Node) -> Sequence[list[Node]]:
+    """The lists of nodes in a node."""
+    if isinstance(node, ChildNode):
+        return (node.nodes,)
+    return node.bodies if isinstance(node, ConditionalNode) else ()
+
+
+def _path_to(nodes: list[Node], wanted: Node) -> list[tuple[list[Node], Node]]:
+    """The lists that `wanted` is in, from the graph's own on, each with the node that it is, or that it is in."""
+    for node in nodes:
+        if node is wanted:
+            return [(nodes, node)]
+        for inner in _inside(node):
+            if path := _path_to(inner, wanted):
+                return [(nodes, node), *path]
+    return []
+
+
+def _comes_behind(node: Node, earlier: Node) -> bool:
+    """Whether it depends on that one, by others or by itself."""
+    known: set[Node] = set()
+    waiting = [node]
+    while waiting:
+        for dependency in waiting.pop().dependencies:
+            if dependency is earlier:
+                return True
+            if dependency not in known:
+                known.add(dependency)
+                waiting.append(dependency)
+    return False
+
+
+def _meet(buffers: Iterable[Buffer], others: Iterable[Buffer]) -> bool:
+    """Whether some byte is in one of each."""
+    ranges = [_range(buffer) for buffer in others]
+    return any(a.start < b.stop and b.start < a.stop for a in map(_range, buffers) for b in ranges)
+
+
+def _range(buffer: Buffer) -> range:
+    start = getattr(buffer, "_start", buffer.address)
+    if start < 0:  # freed
+        start = ~start
+    return range(start, start + buffer.size_bytes)
 
 
 def nodes_of(graph: CudaGraph[Any], nodes: list[Node]) -> tuple[GraphNode, ...]:
@@ -398,8 +482,16 @@ def _check_not_written(node: KernelNode, tensor: Tensor, words: list[int]) -> No
             )
 
 
+def _is_fixed(node: KernelNode, offset: int) -> bool:
+    """Whether a tile kernel refuses another number there."""
+    old = node.arguments
+    if old.rule is None:
+        return False
+    new = old.copy()
+    new.buffer[offset] ^= 1
+    return old.rule(old.numbers(), new.numbers(), node.grid) is not None
+
+
 def _points_to(words: list[int], buffer: Buffer) -> bool:
-    start = getattr(buffer, "_start", buffer.address)
-    if start < 0:  # freed
-        start = ~start
-    return any(start <= word < start + buffer.size_bytes for word in words)
+    there = _range(buffer)
+    return any(word in there for word in words)

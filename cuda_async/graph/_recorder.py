@@ -481,8 +481,9 @@ class Recorder:
 
     def overwrite_outputs(self, child: GraphState) -> None:
         """A graph is launched inside: what it, or one that is linked to it, has yielded here before is stale."""
+        overwritten = {child, *child.linked()}
         for state, buffers in self._yielded:
-            if state is child or state in child.linked:
+            if state in overwritten:
                 for buffer in buffers:
                     if not buffer.is_overwritten:
                         buffer.is_overwritten = True

@@ -161,8 +161,8 @@ class Scope:
         if self._behind is not None and self._recorder.back_to(self._behind):
             self._behind = None
 
-    def returns(self, output: Any) -> None:  # tensors, in tuples and the like
-        """Say what launches of the graph yield; without this, None.
+    def returns(self, output: Any, *more: Any) -> None:  # tensors, in tuples and the like
+        """Say what launches of the graph yield; without this, None. Given several, they yield a tuple.
 
         Raises:
             TypeError: an operation, also in tuples and the like: `record` it, and give its output. CaptureError: the
@@ -172,6 +172,8 @@ class Scope:
             raise CaptureError(
                 "what a graph yields is said inside the scope's block, before the graph is made"
             )
+        if more:
+            output = (output, *more)
         if _has_operation(output):
             raise TypeError(
                 "returns() takes what recorded operations gave, got an operation, which the graph would not run; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 
 import anyio
@@ -421,3 +422,18 @@ async def test_long_recording_lets_other_tasks_run(device):
         group.cancel_scope.cancel()
     assert recorded[0] > 3
     assert [node.depends_on for node in graph.nodes] == [(), *((i,) for i in range(3000))]
+
+
+def test_graphs_nested_too_deeply(host):
+    """Gone through by functions that call themselves; the last that could be made still runs."""
+    target = ca.zeros(4).sync()
+    graphs = [ca.fill(target, 1.0).graph().sync()]
+
+    def nest():
+        for _ in range(sys.getrecursionlimit()):
+            graphs.append(graphs[-1].launch().graph().sync())
+
+    with pytest.raises(CaptureError, match="nest too deeply"):
+        nest()
+    graphs[-1].launch().sync()
+    assert target.to_host().sync()[0] == 1.0

@@ -136,6 +136,40 @@ async def test_copies_and_fills(device, kernels):
         filled.set_arguments({0: 1})
 
 
+async def test_memory_of_a_node_that_runs_beside_is_refused(device, kernels):
+    """A change orders nothing; in a branch, and in a graph that is part of a branch."""
+    x, y, z, w, v = await ca.collect([ca.full(8, float(i)) for i in range(5)])
+    inner = await ca.memcpy(y, x).graph()
+    branches = ca.parallel(inner.launch(), ca.memcpy(w, z), kernels.scale(v, 1.0, 0.0))
+    graph = await branches.map(lambda _: None).graph()
+    child, copy, kernel = graph.nodes
+    for change in (lambda: copy.set_source(y), lambda: kernel.set_arguments({0: ca.mut(y)})):
+        with pytest.raises(ca.AliasError, match="may run beside node"):
+            change()
+    with pytest.raises(ca.AliasError, match="node 1 of the graph, copy 32 bytes, may run beside node 0"):
+        child.bodies[0][0].set_source(w)
+    copy.set_source(x)  # both read it
+    await graph.launch()
+    assert (await w.to_host())[0] == 0.0
+
+
+async def test_memory_of_a_node_that_comes_before_is_taken(device):
+    x, y, w = await ca.collect([ca.full(8, float(i)) for i in range(3)])
+    graph = await ca.memcpy(y, x).then(lambda y: ca.memcpy(w, x)).graph()
+    graph.nodes[1].set_source(y)
+    await graph.launch()
+    assert (await w.to_host())[0] == 0.0
+
+
+async def test_closed_graph_has_no_nodes_to_change(device):
+    graph = await ca.fill(await ca.zeros(8), 1.0).graph()
+    await graph.aclose()
+    for ask in (lambda: graph.nodes, lambda: graph.inputs):
+        with pytest.raises(ca.ClosedError, match="closed; capture another"):
+            ask()
+    assert "closed" in repr(graph)
+
+
 async def test_what_the_driver_cannot_change_is_made_anew(stepped, kernels):
     stream = stepped.create_stream()
     future = ca.ones(8).start(ca.SingleStream(stream))

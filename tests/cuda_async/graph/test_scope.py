@@ -86,6 +86,14 @@ def test_exception_in_the_block_comes_out_unchanged(device, kernels):
     assert x.to_host().sync()[0] == 20.0
 
 
+def test_a_scope_returns_several(device, kernels):
+    x, stream = ca.ones(8).sync(), device.create_stream()
+    with ca.CudaGraph.scope(stream) as s:
+        s.returns(s.record(kernels.scaled(x, 2.0, 0.0)), s.record(kernels.scaled(x, 3.0, 0.0)))
+    twice, thrice = s.graph.launch().sync_on(stream)
+    assert (twice.to_host().sync()[0], thrice.to_host().sync()[0]) == (2.0, 3.0)
+
+
 def test_what_a_scope_returns_was_recorded(device, kernels):
     """An operation would never be run, and behind the block nobody would ask."""
     x = ca.ones(8).sync()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import pytest
@@ -87,3 +88,14 @@ def test_linking_while_others_are_launched(device, kernels, part_and_whole):
     for thread in threads:
         thread.join()
     assert problems == []
+
+
+def test_graphs_that_ended_are_linked_no_more(host, kernels):
+    """A part of many graphs, one after the other, knows those that are there."""
+    part = ca.graph_input("x", (8,)).then(lambda x: doubled(kernels, x)).graph().sync()
+    kept = [part.replay(x=1.0).then(ca.copy).graph().sync() for _ in range(5)][-1]
+    gc.collect()
+    last = part.replay(x=2.0).then(ca.copy).graph().sync()
+    assert set(part._state.linked()) == {kept._state, last._state}
+    assert set(kept._state.linked()) == {part._state, last._state}
+    assert len(part._state.turn.states) <= 4

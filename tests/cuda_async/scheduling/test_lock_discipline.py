@@ -19,6 +19,7 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.driver._inline import set_runner
+from cuda_async.errors import KernelError
 from cuda_async.graph._memory import GraphState
 from cuda_async.memory import PinnedPool, Usage
 from cuda_async.ops._future import DeviceFuture
@@ -340,8 +341,8 @@ def test_memory_is_lent_to_the_host_under_the_lock(guarded, stepped):
 def test_failure_is_reported_under_the_lock(guarded, stepped):
     future = ca.zeros(4).start()
     stepped.driver.advance_all()
-    stepped.driver.fail_next("event_query", RuntimeError("made to fail"))
-    with pytest.raises(RuntimeError, match="made to fail"):
+    stepped.driver.fail_next("event_query", KernelError("made to fail"))
+    with pytest.raises(KernelError, match="made to fail"):
         future.result()
 
 
