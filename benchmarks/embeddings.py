@@ -47,7 +47,7 @@ sys.path.insert(0, str(EXAMPLE))
 
 from embed import DATA, SHORT, cosines  # noqa: E402
 from encoder import BATCHES, LENGTHS, Encoder  # noqa: E402
-from model_file import MissingModel, ModelFile, Tokens, find_model  # noqa: E402
+from encoder_file import MissingModel, ModelFile, Tokens, find_model  # noqa: E402
 from service import Embedder  # noqa: E402
 
 if TYPE_CHECKING:

@@ -347,7 +347,8 @@ class CudaGraph(Generic[T]):
         """Run `op` before the next launch, on the launch's stream: a `memcpy` into a tensor the graph reads, say.
 
         Lazy: of the operations that `launch()`, `replay()` and calls of the graph make afterwards, the first that
-        begins to run runs it, and has its errors. One that is dropped, or cancelled before it begins, leaves it to the next.
+        begins to run runs it, and has its errors. One that is dropped, or cancelled before it begins, leaves it to the
+        next.
         """
         self._check_open()
         if not isinstance(op, DeviceOp):

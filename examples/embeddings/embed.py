@@ -6,7 +6,7 @@
     cat sentences.txt | python examples/embeddings/embed.py --json
     python examples/embeddings/embed.py --check                                     # 200 sentences
 
-`--check` compares with what a NumPy model says (`reference.py`; data/): tokens must be the same, and the cosine
+`--check` compares with what a NumPy model says (`encoder_reference.py`; data/): tokens must be the same, and the cosine
 similarity of each embedding with the reference's at least what is stated for the type.
 """
 
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from encoder import Encoder
-from model_file import MissingModel, ModelFile, find_model
+from encoder_file import MissingModel, ModelFile, find_model
 from service import Embedder
 
 import cuda_async as ca
@@ -31,7 +31,7 @@ import cuda_async as ca
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from model_file import Tokens
+    from encoder_file import Tokens
     from numpy.typing import NDArray
 
 DATA = Path(__file__).parent / "data"

@@ -10,6 +10,7 @@ views of one allocation, what stays float32 of another, for a launch orders the 
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,7 @@ import tilekern as tk
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from model_file import Config, Weights
+    from encoder_file import Config, Weights
 
 __all__ = ["BATCHES", "DTYPES", "LENGTHS", "Encoder"]
 
@@ -67,10 +68,8 @@ class DeviceLayer:
     mlp_norm_bias: ca.Tensor
 
 
-def packed(
-    arrays: Sequence[np.ndarray[Any, Any]], dtype: np.dtype[np.generic]
-) -> ca.DeviceOp[list[ca.Tensor]]:
-    """The arrays as views of one new allocation."""
+def packed(arrays: Sequence[np.ndarray[Any, Any]]) -> ca.DeviceOp[list[ca.Tensor]]:
+    """The arrays, of one type, as views of one new allocation."""
     places, end = [], 0
     for array in arrays:
         places.append(end)
@@ -78,10 +77,28 @@ def packed(
 
     def fill(memory: ca.Tensor) -> ca.DeviceOp[list[ca.Tensor]]:
         views = [memory[p : p + a.size].reshape(a.shape) for p, a in zip(places, arrays)]
-        copies = [ca.memcpy(v, np.ascontiguousarray(a, dtype)) for v, a in zip(views, arrays)]
+        copies = [ca.memcpy(v, a) for v, a in zip(views, arrays)]
         return ca.collect(copies).map(lambda _: views)
 
-    return ca.empty((end,), dtype).then(fill)
+    return ca.empty((end,), arrays[0].dtype).then(fill)
+
+
+def arranged(
+    weights: Weights, dtype: np.dtype[np.generic]
+) -> tuple[list[np.ndarray[Any, Any]], list[np.ndarray[Any, Any]]]:
+    """What goes to the device, in its types: the matrices, and what stays float32."""
+    matrices: list[np.ndarray[Any, Any]] = []
+    # a sentence is a first text throughout, so its kind is part of every position
+    places = weights.places + weights.kinds[0]
+    vectors: list[np.ndarray[Any, Any]] = [weights.words, places, weights.norm, weights.norm_bias]
+    for w in weights.layers:
+        matrices += [np.concatenate([w.query, w.key, w.value]), w.output, w.up, w.down]
+        vectors += [np.concatenate([w.query_bias, w.key_bias, w.value_bias]), w.output_bias]
+        vectors += [w.attention_norm, w.attention_norm_bias, w.up_bias, w.down_bias]
+        vectors += [w.mlp_norm, w.mlp_norm_bias]
+    return [np.ascontiguousarray(m, dtype) for m in matrices], [
+        np.ascontiguousarray(v, "f4") for v in vectors
+    ]
 
 
 def power_of_two(n: int) -> int:
@@ -140,20 +157,14 @@ class Encoder:
                 positions, biases) and what scales is float32 at any rate.
             batches, lengths: buckets. max_graphs: how many are kept, each with memory of its own; all if left out.
         Raises:
-            ValueError: buckets below 1.
+            ValueError: buckets below 1, or another type.
         """
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype is {dtype!r}; choose one of {', '.join(DTYPES)}")
         self = cls(config, DTYPES[dtype], batches, lengths, max_graphs)
-        matrices: list[np.ndarray[Any, Any]] = []
-        # a sentence is a first text throughout, so its kind is part of every position
-        places = weights.places + weights.kinds[0]
-        vectors: list[np.ndarray[Any, Any]] = [weights.words, places, weights.norm, weights.norm_bias]
-        for w in weights.layers:
-            matrices += [np.concatenate([w.query, w.key, w.value]), w.output, w.up, w.down]
-            vectors += [np.concatenate([w.query_bias, w.key_bias, w.value_bias]), w.output_bias]
-            vectors += [w.attention_norm, w.attention_norm_bias, w.up_bias, w.down_bias]
-            vectors += [w.mlp_norm, w.mlp_norm_bias]
-        there = await packed(matrices, self.dtype)
-        small = await packed(vectors, ca.float32)
+        matrices, vectors = await asyncio.to_thread(arranged, weights, self.dtype)
+        there = await packed(matrices)
+        small = await packed(vectors)
         self.words, self.places, self.norm, self.norm_bias = small[:4]
         for i in range(config.layers):
             self.layers.append(DeviceLayer(*there[4 * i : 4 * i + 4], *small[4 + 8 * i : 12 + 8 * i]))

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from model_file import MissingModel, ModelFile, find_model
-from reference import Reference, word_pieces
+from encoder_file import MissingModel, ModelFile, find_model
+from encoder_reference import Reference, word_pieces
 
 DATA = Path(__file__).parent / "data"
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from encoder import Encoder
-    from model_file import Tokenizer, Tokens
+    from encoder_file import Tokenizer, Tokens
 
 __all__ = ["Embedder", "Statistics"]
 

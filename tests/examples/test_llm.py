@@ -9,6 +9,7 @@ import asyncio
 import importlib
 import re
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -278,6 +279,52 @@ def test_bad_prompts_are_refused(llm, small, host, prompt, message):
         return await listed(talk.tokens([1], 1))  # the slot is free
 
     assert len(asyncio.run(main())) == 1
+
+
+def test_bad_prompts_are_refused_while_all_slots_are_taken(llm, small, host):
+    async def main():
+        talk = await talk_of(llm, small, slots=1)
+        first = talk.tokens(prompt_of(3), 5)
+        await anext(first)
+        with pytest.raises(ValueError, match="the prompt has 900 tokens"):
+            await asyncio.wait_for(anext(talk.tokens(prompt_of(900), 5)), 5)
+        await first.aclose()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", -1),
+        ("temperature", float("nan")),
+        ("top_k", 0),
+        ("top_k", 129),
+        ("top_p", 2),
+        ("seed", -1),
+    ],
+)
+def test_bad_ways_of_sampling_are_refused(llm, name, value):
+    with pytest.raises(ValueError, match=f"{name} is {value}"):
+        llm.llama.Sampling(**{name: value})
+
+
+def test_other_types_are_refused(llm, small, host):
+    with pytest.raises(ValueError, match="dtype is 'f16'; choose one of float32, bfloat16, float16"):
+        asyncio.run(llm.llama.Llama.load(*small, dtype="f16", context=CONTEXT))
+
+
+def test_loading_leaves_the_loop_alone(llm, small, host, monkeypatch):
+    """Weights are arranged on another thread."""
+    arranged, threads = llm.llama.arranged, []
+
+    def noting(*args):
+        threads.append(threading.get_ident())
+        return arranged(*args)
+
+    monkeypatch.setattr(llm.llama, "arranged", noting)
+    asyncio.run(llm.llama.Llama.load(*small, context=CONTEXT))
+    assert threads not in ([], [threading.get_ident()])
 
 
 def test_bad_sizes_are_refused(llm, small, host):

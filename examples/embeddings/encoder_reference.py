@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from model_file import Config, Weights
+    from encoder_file import Config, Weights
     from numpy.typing import NDArray
 
 __all__ = ["Reference", "word_pieces"]
