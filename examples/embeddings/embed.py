@@ -200,6 +200,8 @@ def given_sentences(options: argparse.Namespace, parser: argparse.ArgumentParser
         if options.text or options.file or options.max_tokens:
             parser.error("--check embeds the reference's sentences; leave others, and --max-tokens, out")
         return []
+    if options.sentences:
+        parser.error("--sentences is for --check: how many of the reference's sentences")
     if options.text and options.file:
         parser.error("give sentences as arguments or by --file, not both")
     if options.text:

@@ -192,6 +192,8 @@ def mistake(options: argparse.Namespace) -> str | None:
     """What is wrong with the options, as far as it shows without the model."""
     if not options.prompt and not options.check:
         return "give --prompt TEXT, or --check"
+    if options.prompts and not options.check:
+        return "--prompts is for --check: how many of the reference's prompts"
     if not 0.0 <= options.temperature <= np.finfo(np.float32).max:
         return f"--temperature is {options.temperature}; a float32 from 0 on is wanted"
     if not 1 <= options.top_k <= 128:

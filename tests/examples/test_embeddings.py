@@ -628,6 +628,7 @@ def test_damaged_folders_are_messages(example, folder):
         (["x", "--model", "missing"], "missing is no folder"),
         (["--file", "missing.txt"], "missing.txt"),
         (["x", "--file", "y"], "as arguments or by --file, not both"),
+        (["x", "--sentences", "3"], "--sentences is for --check"),
         (["x", "--check"], "--check embeds the reference's sentences"),
         (["x", "--device", "tpu:0"], 'a device is "cuda:N" or "host:N", got'),
         (["x", "--device", "cuda:99"], "error: "),

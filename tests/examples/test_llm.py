@@ -427,6 +427,7 @@ def test_comparison_finds_wrong_tokens(llm, monkeypatch):
     [
         (["--prompt", "x", "--model", "missing.gguf"], "missing.gguf"),
         ([], "give --prompt TEXT, or --check"),
+        (["--prompt", "x", "--prompts", "3"], "--prompts is for --check"),
         (["--prompt", "x", "--device", "tpu:0"], 'a device is "cuda:N" or "host:N", got \'tpu:0\''),
         (["--check", "--device", "cuda:99"], "error: "),
         (["--prompt", " "], "--prompt: a question is wanted, got ' '"),
