@@ -635,7 +635,17 @@ def test_damaged_folders_are_messages(example, folder):
         (["--check", "--sentences", "0"], "--sentences: a whole number from 1 on is wanted, got '0'"),
         ([], "the standard input has no sentence in it"),
     ],
-    ids=["no-folder", "no-file", "both", "check", "no-device", "not-there", "no-count", "no-sentence"],
+    ids=[
+        "no-folder",
+        "no-file",
+        "both",
+        "sentences",
+        "check",
+        "no-device",
+        "not-there",
+        "no-count",
+        "no-sentence",
+    ],
 )
 def test_mistakes_are_messages_and_exit_code_2(example, monkeypatch, capsys, arguments, message):
     monkeypatch.setattr(sys, "argv", ["embed.py", *arguments])

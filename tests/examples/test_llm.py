@@ -441,7 +441,17 @@ def test_comparison_finds_wrong_tokens(llm, monkeypatch):
         (["--check", "--prompts", "-1"], "--prompts: a whole number from 1 on is wanted, got '-1'"),
     ],
     ids=[
-        *("no-file", "nothing-to-do", "no-device", "not-there", "no-prompt", "temperature", "top-k", "top-p"),
+        *(
+            "no-file",
+            "nothing-to-do",
+            "prompts",
+            "no-device",
+            "not-there",
+            "no-prompt",
+            "temperature",
+            "top-k",
+            "top-p",
+        ),
         *("seed", "context", "no-tokens", "no-slots", "no-prompts"),
     ],
 )
