@@ -120,6 +120,10 @@ class GraphCache(Generic[K, T]):
             raise TypeError(f"build({key!r}) returned {type(op).__name__}, expected a DeviceOp to capture")
         return op if isinstance(op, Capture) else Capture(op, None, None)
 
+    def __repr__(self) -> str:
+        buckets = "" if self._buckets is None else f", buckets {self._buckets}"
+        return f"<GraphCache: {len(self)} of at most {self._max_graphs} graphs{buckets}>"
+
     def __len__(self) -> int:
         return len(self._graphs)
 

@@ -26,6 +26,7 @@ async def test_sizes_share_a_buckets_graph(device, kernels):
         x[:n] = np.arange(n)
         assert (await graph.replay(x=x).to_host())[:n].tolist() == [2.0 * i + 1 for i in range(n)]
     assert built == [4, 8]
+    assert repr(cache) == "<GraphCache: 2 of at most 16 graphs, buckets [1, 4, 8]>"
     with pytest.raises(ValueError, match="beyond the largest bucket, 8"):
         cache.get(9)
     with pytest.raises(ValueError, match="sizes from 0 on, got -1"):
