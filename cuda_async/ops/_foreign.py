@@ -232,14 +232,13 @@ class _Borrowing:
         self._memory: HostMemory | None = None
 
     def register(self, memory: HostMemory, address: int, size_bytes: int, *, writable: bool) -> None:
-        memory.add_foreign(address, size_bytes, self._owner, writable=writable)
+        self._range = memory.add_foreign(address, size_bytes, self._owner, writable=writable)
         self._memory = memory
-        self._address = address
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         # When a process ends, a free-threaded Python may call this after the names of modules are gone.
         if self._memory is not None and not is_ending():
-            self._memory.remove_foreign(self._address)
+            self._memory.remove_foreign(self._range)
 
 
 class Foreign(DeviceOp[tuple[Tensor, ...]]):
