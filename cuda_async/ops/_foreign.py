@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..driver import FunctionInfo, HostFunction, HostImage, HostLaunch, ParameterInfo
-from ..errors import ContextError, CudaAsyncError, KernelError
+from ..errors import ContextError, CudaAsyncError
 from ..memory import (
     CPU,
     CUDA,
@@ -311,10 +311,9 @@ class _HostCaller(HostFunction):
             try:
                 call.fn(call.stream)
             except CudaAsyncError as error:  # of what the function did; as any other exception of its
-                raise KernelError(
-                    f"kernel {FOREIGN_CALL} failed on the host device: {type(error).__name__}: {error}",
-                    FOREIGN_CALL,
-                ) from error
+                from ..driver.host import failed_work
+
+                raise failed_work(FOREIGN_CALL, error) from error
         return
         yield
 
