@@ -20,23 +20,24 @@ import contextvars
 import functools
 import threading
 import time
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import (
     CudaAsyncError,
     DeviceLostError,
     OperationCancelledError,
-    ReentrancyError,
     SchedulingError,
 )
 from ..scheduling import (
+    Burst,
     Stream,
     Unfinished,
     WaitElsewhere,
     WorkerTask,
+    check_not_in_callback,
     checked_open,
     checkpoint,
+    current_burst,
     current_device,
     default_device_if_known,
     do_what_was_put_off,
@@ -56,7 +57,7 @@ from ._turns import MAX_ENQUEUEING_S, current_turn
 from ._unprepared import UNPREPARED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from ..scheduling import Device, SchedulingPolicy, Submission
     from ._op import DeviceOp
@@ -78,39 +79,6 @@ __all__ = [
     "run_async",
     "run_sync",
 ]
-
-
-class _Burst:
-    __slots__ = ("active",)
-
-    def __init__(self) -> None:
-        self.active = True
-
-
-_burst: ContextVar[_Burst | None] = ContextVar("cuda_async_burst", default=None)
-
-
-def check_not_in_callback(what: str) -> None:
-    """Raises `ReentrancyError` inside a callback of a running operation."""
-    burst = _burst.get()
-    if burst is not None and burst.active:
-        raise ReentrancyError(
-            f"{what} inside a callback of another operation: a callback may only build operations; "
-            "return the operation from .then(), or combine it with zip()"
-        )
-
-
-@contextlib.contextmanager
-def as_callback() -> Iterator[None]:
-    """What runs inside may build operations, but not run any."""
-    burst = _Burst()
-    before = _burst.get()
-    try:
-        _burst.set(burst)
-        yield
-    finally:
-        burst.active = False
-        _burst.set(before)
 
 
 class _CommonTypes:
@@ -388,14 +356,14 @@ class Execution:
         op = self._op
         if op is not None and op._reports_unprepared and not self.frames:
             return self._run_or_note_loss()  # one of ours alone, which calls nobody
-        burst = _Burst()
-        before = _burst.get()
+        burst = Burst()
+        before = current_burst.get()
         try:  # an interrupt may come as soon as the mark is set
-            _burst.set(burst)
+            current_burst.set(burst)
             return self._run_or_note_loss()
         finally:
             burst.active = False
-            _burst.set(before)
+            current_burst.set(before)
 
     def _run_or_note_loss(self) -> bool:
         try:

@@ -7,6 +7,7 @@ import itertools
 import operator
 import sys
 import weakref
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,13 +37,13 @@ from ..scheduling import (
     Device,
     adopt,
     all_open_devices,
+    as_callback,
     checked_open,
     default_device_if_known,
     foreign_calls,
     wait_for_producer,
 )
 from ._context import check_operand
-from ._execution import as_callback
 from ._module import Module
 from ._op import DeviceOp
 
@@ -275,12 +276,30 @@ class Foreign(DeviceOp[tuple[Tensor, ...]]):
                 ctx.read(tensor)
             for tensor in self._writes:
                 ctx.write(tensor)
-            self._fn(ctx.stream)
+            _call(self._fn, ctx.stream)
         return (*self._reads, *self._writes)
 
 
 FOREIGN_CALL = "ca.foreign"
 """What the host device calls the kernel that calls a function; no other kernel is called so."""
+
+
+def _call(fn: Callable[[Stream], object], stream: Stream) -> None:
+    result = fn(stream)
+    if isinstance(result, NEVER_RUN) or (isinstance(result, DeviceOp) and not result._consumed):
+        if isinstance(result, CoroutineType):
+            result.close()  # or Python warns of it too
+        raise TypeError(
+            f"{_name(fn)}, which was given to foreign(), returned a {type(result).__name__}, which would never run: "
+            "foreign() is for another library's work, which the function enqueues itself"
+        )
+
+
+def _name(fn: object) -> str:
+    return str(getattr(fn, "__qualname__", None) or repr(fn))
+
+
+NEVER_RUN = (CoroutineType, GeneratorType, AsyncGeneratorType)
 
 
 class _HostCall:
@@ -309,7 +328,7 @@ class _HostCaller(HostFunction):
         call = _host_calls[int.from_bytes(launch.arguments[:8], "little")]
         with as_callback():
             try:
-                call.fn(call.stream)
+                _call(call.fn, call.stream)
             except CudaAsyncError as error:  # of what the function did; as any other exception of its
                 from ..driver.host import failed_work
 
@@ -331,14 +350,19 @@ def foreign(
     On a CUDA device `fn` is called while enqueueing and must put its work on the stream it is given (which has
     `__cuda_stream__` and `.handle`); on the host device it is called in the stream's order, on the engine's thread.
 
-    Either way `fn` runs none of our operations itself.
+    Either way `fn` runs none of our operations itself. On the host device it waits for none of the device's work, and
+    gets at the tensors by arrays that were made before: `np.from_dlpack(t)` is a `BufferError` while `t` is written.
 
     Yields the tensors of `reads`, then of `writes`.
     """
     if not callable(fn):
         raise TypeError(f"foreign() takes a function of a stream, got {type(fn).__name__}")
     if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
-        raise TypeError(f"{fn.__qualname__} is an async function, and foreign() calls it while enqueueing")
+        raise TypeError(f"{_name(fn)} is an async function, and foreign() calls it while enqueueing")
+    if inspect.isgeneratorfunction(fn):
+        raise TypeError(
+            f"{_name(fn)} has a yield in it, so foreign(), which calls it while enqueueing, would run nothing"
+        )
     reads, writes = tuple(reads), tuple(writes)  # an iterator would be used up by the first look
     for tensor in (*reads, *writes):
         if not isinstance(tensor, Tensor):

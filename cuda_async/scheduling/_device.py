@@ -26,6 +26,7 @@ from ..errors import (
     DeviceLostError,
     DriverError,
     OutOfMemoryError,
+    ReentrancyError,
     SchedulingError,
 )
 from ..memory import Buffer, FreeNote, PinnedPool, Usage
@@ -45,7 +46,7 @@ from ._submission import CAPTURE_UNSUPPORTED
 from ._watchdog import start_from_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from ..driver import DeviceLimits, DeviceProperties, Driver, EventHandle
@@ -730,14 +731,14 @@ class Device:
         from ._waiting import wait_for_submission
 
         for submission in self._submit_all():
-            with contextlib.suppress(CudaAsyncError):  # it belongs to whoever awaited that work
+            with _errors_of_its_work_aside():
                 await wait_for_submission(submission)
         self.close()
 
     def close(self) -> None:
         """`aclose()`, blocking this thread."""
         for submission in self._submit_all():
-            with contextlib.suppress(CudaAsyncError):  # it belongs to whoever awaited that work
+            with _errors_of_its_work_aside():
                 submission.synchronize()
         if self.is_open and self.is_healthy:
             self.collect(everything=True)
@@ -817,6 +818,17 @@ class Device:
 # ------------------------------------------------------------------------- which there are
 
 _default: Device | None = None
+
+
+@contextlib.contextmanager
+def _errors_of_its_work_aside() -> Iterator[None]:
+    """Within a wait: they belong to whoever awaits that work. That nothing may wait here is the caller's."""
+    try:
+        yield
+    except ReentrancyError:
+        raise
+    except CudaAsyncError:
+        pass
 
 
 def resolve_default_device() -> Device:

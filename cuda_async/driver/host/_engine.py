@@ -239,6 +239,7 @@ class Engine:
                 if self.checker is not None:
                     self.checker.observed(record)
                 return False
+            self.check_not_in_step()
             if self._unmended:
                 self._mend()
             record.callbacks.append(callback)
@@ -268,6 +269,14 @@ class Engine:
         """Block this thread until the queue holds at least `count` entries; False when it took too long."""
         return self._wait_until(lambda: len(queue.entries) >= count, timeout_s)
 
+    def check_not_in_step(self) -> None:
+        """Raises `ReentrancyError` on a thread that is running a step, which would wait for itself."""
+        if self._stepping == threading.get_ident():
+            raise ReentrancyError(
+                "work on the host device cannot wait for the host device, which would never get to it; "
+                "enqueue what comes next instead"
+            )
+
     def _wait_until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
         until = None if timeout_s is None else time.monotonic() + timeout_s
         change = Bell()
@@ -278,11 +287,7 @@ class Engine:
                         self._mend()
                     if condition():
                         return True
-                    if self._stepping == threading.get_ident():
-                        raise ReentrancyError(
-                            "work on the host device cannot wait for the host device, which would never get to it; "
-                            "enqueue what comes next instead"
-                        )
+                    self.check_not_in_step()
                     self._watchers[change] = None
                 left_s = None if until is None else until - time.monotonic()
                 if left_s is not None and left_s <= 0:
