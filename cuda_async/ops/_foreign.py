@@ -33,6 +33,7 @@ from ..memory import (
     parse_cuda_array_interface,
     request_capsule,
 )
+from ..memory._hints import instead_of_a_value
 from ..scheduling import (
     Device,
     adopt,
@@ -44,6 +45,7 @@ from ..scheduling import (
     wait_for_producer,
 )
 from ._context import check_operand
+from ._creation import refuse_masked
 from ._module import Module
 from ._op import DeviceOp
 
@@ -110,7 +112,7 @@ def from_dlpack(array: object, *, device: Device | str | None = None) -> Tensor:
         array: has `__dlpack__` and `__dlpack_device__`; NumPy arrays of `ml_dtypes` types work too.
         device: where it must be; without it, where it is (`host:0` or the current one for memory of the host).
     Raises:
-        TypeError: no such array, or an element type that is not supported; the message says what it is.
+        TypeError: no such array, a masked one, or an element type that is not supported; the message says what it is.
         ContextError: it is elsewhere. BufferError: misaligned, the producer refuses, or what it hands over is on
             another device than it says.
     """
@@ -123,10 +125,11 @@ def from_dlpack(array: object, *, device: Device | str | None = None) -> Tensor:
     if type(array) is np.ndarray:
         _check_host(wanted)
         return _tensor_on_host(numpy_array(array), wanted)
+    refuse_masked(array, "from_dlpack()")
     if not (hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__")):
         raise TypeError(
-            f"from_dlpack() takes an array with __dlpack__ and __dlpack_device__, got {type(array).__name__}; "
-            "copy other host data with from_host()"
+            f"from_dlpack() takes an array with __dlpack__ and __dlpack_device__, got {type(array).__name__}"
+            + (instead_of_a_value(array) or "; copy other host data with from_host()")
         )
     where = as_dlpack_device(
         array.__dlpack_device__(), f"{type(array).__name__}.__dlpack_device__() returned"
@@ -366,5 +369,7 @@ def foreign(
     reads, writes = tuple(reads), tuple(writes)  # an iterator would be used up by the first look
     for tensor in (*reads, *writes):
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"foreign() reads and writes tensors, got {type(tensor).__name__}")
+            raise TypeError(
+                f"foreign() reads and writes tensors, got {type(tensor).__name__}{instead_of_a_value(tensor)}"
+            )
     return Foreign(fn, reads, writes)

@@ -96,6 +96,7 @@ class DeviceOp(Generic[T_co]):
     _reports_unprepared = False  # True: execute returns UNPREPARED instead of being asked with needs_prepare
     _yields_host_data = False  # True: the output is a host array whose copy may still run
     _checks_output = True  # False: execute is one of ours, and may yield anything
+    _instead_of_a_value = "; await it first, or go on with .then()"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

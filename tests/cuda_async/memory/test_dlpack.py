@@ -474,6 +474,11 @@ def test_unknown_numpy_type_is_named():
     ("make", "error", "message"),
     [
         (lambda: [1, 2], TypeError, r"takes an array with __dlpack__ and __dlpack_device__, got list"),
+        (
+            lambda: np.ma.array([1.0, 2.0], mask=[0, 1]),
+            TypeError,
+            r"from_dlpack\(\) was given a masked array",
+        ),
         (lambda: np.zeros(3).__dlpack__(), TypeError, "got PyCapsule"),
         (lambda: Producer(np.zeros(3), device=(10, 0)), ca.ContextError, "device of DLPack's type 10"),
         (lambda: Producer(np.zeros(3), version=(2, 0)), BufferError, r"the producer speaks DLPack 2\.0"),
@@ -488,6 +493,7 @@ def test_unknown_numpy_type_is_named():
     ],
     ids=[
         "list",
+        "masked",
         "capsule",
         "device",
         "version",
