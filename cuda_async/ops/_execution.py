@@ -30,10 +30,15 @@ from ..errors import (
 )
 from ..scheduling import (
     Burst,
+    LeastLoaded,
+    PriorityStreams,
+    SingleStream,
     Stream,
+    StreamPoolRoundRobin,
     Unfinished,
     WaitElsewhere,
     WorkerTask,
+    as_callback,
     check_not_in_callback,
     checked_open,
     checkpoint,
@@ -208,7 +213,7 @@ def next_stream(policy: SchedulingPolicy, wanted: Device | None = None) -> Strea
 
     One that is not on the device `wanted`, where that is said, is given as it is.
     """
-    stream = policy.next_stream()
+    stream = _ask(policy)
     if not isinstance(stream, Stream):
         raise SchedulingError(
             f"{type(policy).__name__}.next_stream() returned {type(stream).__name__}, expected a Stream"
@@ -218,6 +223,16 @@ def next_stream(policy: SchedulingPolicy, wanted: Device | None = None) -> Strea
             return stream
         stream._check_open()
     return stream
+
+
+OWN_POLICIES = frozenset((LeastLoaded, PriorityStreams, SingleStream, StreamPoolRoundRobin))
+
+
+def _ask(policy: SchedulingPolicy) -> Stream:
+    if type(policy) in OWN_POLICIES:
+        return policy.next_stream()
+    with as_callback():  # running an operation there would ask it again, without end
+        return policy.next_stream()
 
 
 def device_hint(op: DeviceOp[Any]) -> Device | None:
@@ -348,7 +363,7 @@ class Execution:
         self.ctx = ExecutionContext(stream.device, stream)
 
     def _ask(self, policy: SchedulingPolicy) -> None:
-        policy.next_stream()
+        _ask(policy)
         self._asked = True
 
     def run(self) -> bool:
@@ -587,7 +602,7 @@ def _make_ready(device: Device | None) -> None:
     """First use: find the default device, load its driver, make its default streams."""
     chosen = checked_open(device or current_device())
     try:
-        chosen.policy.next_stream()
+        _ask(chosen.policy)
     except DeviceLostError as lost:
         raise chosen._note_lost(lost) from lost
 

@@ -411,6 +411,8 @@ class Device:
     @memory_limit.setter
     def memory_limit(self, size_bytes: int | None) -> None:
         try:
+            if isinstance(size_bytes, bool):
+                raise TypeError
             limit = None if size_bytes is None else operator.index(size_bytes)
         except TypeError:
             raise TypeError(f"a memory limit is a number of bytes or None, got {size_bytes!r}") from None
