@@ -707,7 +707,6 @@ def test_foreign_calls_keep_nothing(device):
     """Not the function, nor what it refers to, once the device is past it."""
     if device.kind != "host":
         pytest.skip("the call is made at once")
-    gc.collect()
     before = settled_bytes(device)
 
     def call():
