@@ -26,11 +26,10 @@ from ..errors import (
     DeviceLostError,
     DriverError,
     OutOfMemoryError,
-    ReentrancyError,
     SchedulingError,
 )
 from ..memory import Buffer, FreeNote, PinnedPool, Usage
-from ._kept_errors import collect_kept_errors
+from ._kept_errors import collect_kept_errors, errors_of_work_aside
 from ._ordering import order_uses
 from ._sharing import (
     LEGACY_STREAM,
@@ -46,7 +45,7 @@ from ._submission import CAPTURE_UNSUPPORTED
 from ._watchdog import start_from_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import TracebackType
 
     from ..driver import DeviceLimits, DeviceProperties, Driver, EventHandle
@@ -733,14 +732,14 @@ class Device:
         from ._waiting import wait_for_submission
 
         for submission in self._submit_all():
-            with _errors_of_its_work_aside():
+            with errors_of_work_aside():
                 await wait_for_submission(submission)
         self.close()
 
     def close(self) -> None:
         """`aclose()`, blocking this thread."""
         for submission in self._submit_all():
-            with _errors_of_its_work_aside():
+            with errors_of_work_aside():
                 submission.synchronize()
         if self.is_open and self.is_healthy:
             self.collect(everything=True)
@@ -820,17 +819,6 @@ class Device:
 # ------------------------------------------------------------------------- which there are
 
 _default: Device | None = None
-
-
-@contextlib.contextmanager
-def _errors_of_its_work_aside() -> Iterator[None]:
-    """Within a wait: they belong to whoever awaits that work. That nothing may wait here is the caller's."""
-    try:
-        yield
-    except ReentrancyError:
-        raise
-    except CudaAsyncError:
-        pass
 
 
 def resolve_default_device() -> Device:

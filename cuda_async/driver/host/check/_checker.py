@@ -572,10 +572,8 @@ class Checker:
                     was_read = earlier.sort == "read"
                     whos = cells.get(shadow.read_who if was_read else shadow.write_who)
                     bad = work.order.unordered(member, whos, who) & (numbers == one)
-                    stores = (
-                        earlier.sort == access == "write"
-                    )  # what an atomic makes, or gives, depends on the order
-                    if stored is not None and stores and bad.any():
+                    # Not beside an atomic: what that makes, or gives, depends on the order.
+                    if stored is not None and earlier.sort == access == "write" and bad.any():
                         bad &= ~stored.unchanged().reshape(bad.shape)
                     if not bad.any():
                         continue
