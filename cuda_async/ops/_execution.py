@@ -213,7 +213,7 @@ def next_stream(policy: SchedulingPolicy, wanted: Device | None = None) -> Strea
 
     One that is not on the device `wanted`, where that is said, is given as it is.
     """
-    stream = _ask(policy)
+    stream = policy.next_stream() if type(policy) in OWN_POLICIES else _ask(policy)
     if not isinstance(stream, Stream):
         raise SchedulingError(
             f"{type(policy).__name__}.next_stream() returned {type(stream).__name__}, expected a Stream"
@@ -226,11 +226,10 @@ def next_stream(policy: SchedulingPolicy, wanted: Device | None = None) -> Strea
 
 
 OWN_POLICIES = frozenset((LeastLoaded, PriorityStreams, SingleStream, StreamPoolRoundRobin))
+"""They run nothing."""
 
 
 def _ask(policy: SchedulingPolicy) -> Stream:
-    if type(policy) in OWN_POLICIES:
-        return policy.next_stream()
     with as_callback():  # running an operation there would ask it again, without end
         return policy.next_stream()
 

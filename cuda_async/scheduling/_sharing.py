@@ -295,9 +295,8 @@ def adopt(device: Device, buffer: Buffer, stream: Stream | None = None) -> None:
                     _note_lent(merged, address, keeper)
             stream._dirty = True
             merged.set_write(stream, stream._next)
-            for (
-                other
-            ) in sharers:  # those too that are over other bytes: what they share with these is ordered by it
+            # Those too that are over other bytes: what they share with these is ordered by it.
+            for other in sharers:
                 if id(other.usage) in usages:
                     other.usage = merged
         elif usages:
