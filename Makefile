@@ -4,7 +4,8 @@
 #
 #   PYTHON=python3.13    the Python the environments are made with
 #   NO_ENVIRONMENT=1     run with PYTHON as it is (a container that has everything, no network)
-#   ARGS="..."           more arguments for the example or for pytest
+#   ARGS="..."           more arguments for the example or for pytest; of `make test` for the main one of its four runs of
+#                        pytest alone: the other three, and lint, run whole
 
 PYTHON ?= $(shell sh tools/find-python)
 BUILD := build
@@ -36,7 +37,7 @@ NVCC ?= nvcc
 .PHONY: help demo test test-checked test-slow test-gpu soak sanitize test-free-threaded lint format interop models ptx clean demo-environment test-environment
 
 help: ## list the commands
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: demo-environment ## the main job on real data: a tile kernel and a raw PTX kernel, one await
 	$(DEMO_PYTHON) examples/tile_simt_interop.py $(ARGS)
@@ -96,12 +97,12 @@ clean: ## remove environments and caches
 	rm -rf $(BUILD) dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -not -path './.venv/*' -exec rm -rf {} +
 
-demo-environment:
+demo-environment: ## make the environment of the demo, build/venv-demo
 ifndef NO_ENVIRONMENT
 	@$(PYTHON) tools/environment.py $(BUILD)/venv-demo --on-gpu cuda,compile
 endif
 
-test-environment:
+test-environment: ## make the environment of the tests, build/venv-test (the commands above do it by themselves)
 ifndef NO_ENVIRONMENT
 	@$(PYTHON) tools/environment.py $(BUILD)/venv-test dev --on-gpu cuda
 endif

@@ -26,11 +26,13 @@ __all__ = [
     "KernelError",
     "LaunchError",
     "MemoryFault",
+    "NotFilledYetError",
     "OperationCancelledError",
     "OutOfMemoryError",
     "ReentrancyError",
     "SchedulingError",
     "StaleOutputError",
+    "StillReferredError",
 ]
 
 
@@ -176,12 +178,23 @@ class StaleOutputError(CudaAsyncError):
     """An output of a graph was used before its launch, or after the next: it does not hold that launch's result."""
 
 
+class NotFilledYetError(StaleOutputError):
+    """What was used is to be filled by a graph that is being recorded, or was not launched: who comes later is served.
+
+    So nobody takes it for the outcome of a shared operation that builds on that.
+    """
+
+
 class AliasError(CudaAsyncError, ValueError):
     """One launch was given the same memory exclusively and once more."""
 
 
 class ConsumedError(CudaAsyncError, RuntimeError):
     """An operation was used a second time; `.shared()` gives one that can be."""
+
+
+class StillReferredError(ConsumedError):
+    """`unwrap_shared()` found other references, which may go: it is no outcome of a shared operation around it."""
 
 
 class OperationCancelledError(CudaAsyncError):

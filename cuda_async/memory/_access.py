@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from ..native import compiled
+from ._hints import instead_of_a_value
 from ._tensor import Tensor
 
 __all__ = ["Mut", "Read", "mut", "read"]
@@ -47,10 +48,12 @@ def _no_attribute(operand: Read | Mut, name: str) -> AttributeError:
 
 
 def _refuse(tensor: object, name: str) -> TypeError:
-    hint = "await a DeviceOp first (or use .then), and bring an array over with from_host()"
-    if hasattr(tensor, "unpartition"):
-        hint = "get the tensor back with .unpartition()"
-    return TypeError(f"{name}() takes a Tensor, got {type(tensor).__name__}; {hint}")
+    hint = instead_of_a_value(tensor)
+    if not hint and hasattr(tensor, "unpartition"):
+        hint = "; get the tensor back with .unpartition()"
+    return TypeError(
+        f"{name}() takes a Tensor, got {type(tensor).__name__}{hint or '; bring an array over with from_host()'}"
+    )
 
 
 def read(tensor: Tensor) -> Read:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ._dlpack import ForeignArray
 from ._dtypes import as_dtype
+from ._hints import instead_of_a_value
 from ._layout import check_reach, contiguous_strides
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def parse_cuda_array_interface(array: Any) -> tuple[ForeignArray, int | None]:
     if not isinstance(interface, dict):
         raise TypeError(
             f"expected an object with __cuda_array_interface__, a dict, got {type(array).__name__}"
+            f"{instead_of_a_value(array)}"
         )
     missing = [name for name in ("shape", "typestr", "data") if name not in interface]
     if missing:

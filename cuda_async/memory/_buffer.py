@@ -92,6 +92,11 @@ class Buffer:
         self.plain_on = None
 
     @property
+    def start(self) -> int:
+        """Where it is, or was before `free()`."""
+        return self.address if self.address >= 0 else ~self.address
+
+    @property
     def is_freed(self) -> bool:
         """True after `free()`."""
         return self.address < 0
@@ -124,7 +129,7 @@ class Buffer:
         self.plain_on = None
         address = self.address
         if address >= 0:
-            self.address = ~address  # negative; what it was is among the arguments of graphs' nodes
+            self.address = ~address  # negative; what it was is still looked for (`start`, graphs' nodes)
 
     def __del__(self) -> None:
         # Borrowed memory is let go with its owner: no submission that uses it is left, for they hold this object.

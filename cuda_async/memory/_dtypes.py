@@ -11,6 +11,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ._hints import instead_of_a_value
+
 __all__ = [
     "DTYPES",
     "EXPONENTS",
@@ -150,7 +152,9 @@ def _pattern(value: object, dtype: DType) -> bytes:
         if not info.min - 1 < float(value) < info.max + 1:
             raise OverflowError(f"{value} does not fit {dtype.name} ({info.min} to {info.max})")
     if not isinstance(value, (bool, int, float, np.generic)):
-        raise TypeError(f"expected a number for {dtype.name}, got {type(value).__name__}")
+        raise TypeError(
+            f"expected a number for {dtype.name}, got {type(value).__name__}{instead_of_a_value(value)}"
+        )
     if isinstance(value, int) and value.bit_length() > 64:  # NumPy has no integer so long
         number: int = value
         try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["unlike_arrays"]
+__all__ = ["instead_of_a_value", "unlike_arrays"]
 
 C = TypeVar("C", bound=type)
 
@@ -20,6 +20,15 @@ _OPERATORS = (
     *(f"__{kind}{name}__" for name in _BINARY for kind in ("", "r", "i")),
     *(f"__{name}__" for name in ("neg", "pos", "abs", "float", "int")),
 )
+
+
+def instead_of_a_value(thing: object) -> str:
+    """How to get what an operation or future (or one of that class) yields, as the end of a message that refuses it.
+
+    "" for anything else.
+    """
+    hint: str = getattr(thing if isinstance(thing, type) else type(thing), "_instead_of_a_value", "")
+    return hint
 
 
 class _Missing:

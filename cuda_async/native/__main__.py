@@ -5,19 +5,31 @@ For a checkout that is on `PYTHONPATH` instead of installed; `pip install` does 
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
-from . import native
+from ._load import SWITCH, find_compiled, is_switched_off
 
 
 def main() -> int:
-    if native is not None:
-        print(f"launches are compiled: {native.__file__}")
-        return 0
+    found = find_compiled()
+    if found is None:
+        failed = compile_it()
+        if failed or not is_switched_off():
+            return failed
+    if is_switched_off():
+        print(f"launches run in Python: switched off by {SWITCH}={os.environ[SWITCH]}")
+    else:
+        print(f"launches are compiled: {found.__file__}")
+    return 0
+
+
+def compile_it() -> int:
+    """Compile `_native.c`, and say how that went; 0 where it went well."""
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         print("this Python has no GIL: launches run in Python", file=sys.stderr)
         return 1

@@ -7,10 +7,12 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..errors import ContextError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["compiled", "native"]
+__all__ = ["compiled", "find_compiled", "is_switched_off", "native"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -18,9 +20,23 @@ VERSION = 3
 """Of `_native.c`, counted up with what it takes and gives: what was built from an older one is left out."""
 
 
-def _load() -> Any:  # a module that may not be there
-    if os.environ.get("CUDA_ASYNC_NATIVE") == "0":
-        return None
+SWITCH = "CUDA_ASYNC_NATIVE"
+
+
+def is_switched_off() -> bool:
+    """Whether `CUDA_ASYNC_NATIVE` leaves out what is there; unset and empty do not.
+
+    Raises:
+        ContextError: it says neither on nor off.
+    """
+    text = os.environ.get(SWITCH, "").strip()
+    if text.lower() not in ("", "0", "false", "no", "off", "1", "true", "yes", "on"):
+        raise ContextError(f"{SWITCH} is {text!r}; give 1 or 0")
+    return text.lower() in ("0", "false", "no", "off")
+
+
+def find_compiled() -> Any:  # a module that may not be there
+    """The compiled module that goes with this package, or None."""
     try:
         module = importlib.import_module("._native", __package__)
     except ImportError:
@@ -28,7 +44,7 @@ def _load() -> Any:  # a module that may not be there
     return module if module.VERSION == VERSION else None
 
 
-native = _load()
+native: Any = None if is_switched_off() else find_compiled()
 """The compiled module, or None."""
 
 

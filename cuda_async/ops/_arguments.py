@@ -22,6 +22,7 @@ import numpy as np
 from ..driver import ParameterInfo, ParameterKind
 from ..errors import ClosedError, StaleOutputError
 from ..memory import Mut, Read, Tensor
+from ..memory._hints import instead_of_a_value
 from ._context import check_operand
 
 if TYPE_CHECKING:
@@ -242,7 +243,8 @@ def _argument_step(
             raise refuse("there is no float of that size")
         largest = _LARGEST_FLOAT[size]
         return (OTHER, -largest, largest, _float_converter(kernel, name, size), name), _FLOAT_FORMAT[size]
-    raise refuse("kernels take read(tensor), mut(tensor), numbers, NumPy scalars and ctypes values")
+    hint = instead_of_a_value(cls)
+    raise refuse(f"kernels take read(tensor), mut(tensor), numbers, NumPy scalars and ctypes values{hint}")
 
 
 def _check_scalar(cls: type, kind: ParameterKind, exact: str | None, refuse: Any) -> None:

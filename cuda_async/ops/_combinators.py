@@ -7,6 +7,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import ConsumedError, SchedulingError
+from ..memory._hints import instead_of_a_value
 from ..scheduling import policy_in_force
 from ._context import context_on
 from ._execution import common, next_stream
@@ -64,7 +65,7 @@ def next_op(result: object, f: object, method: str) -> DeviceOp[Any]:
         name = getattr(f, "__qualname__", repr(f))
         raise TypeError(
             f"the function given to .{method}() must return a DeviceOp, but {name} returned "
-            f"{type(result).__name__}; use .map() for a plain value"
+            f"{type(result).__name__}{instead_of_a_value(result) or '; use .map() for a plain value'}"
         )
     return result._take()
 
@@ -340,7 +341,8 @@ def _taken(ops: Iterable[DeviceOp[Any]]) -> list[DeviceOp[Any]]:
 
 def _checked(op: object) -> DeviceOp[Any]:
     if not isinstance(op, DeviceOp):
-        raise TypeError(f"expected a DeviceOp, got {type(op).__name__}; wrap a plain value with value(x)")
+        hint = instead_of_a_value(op) or "; wrap a plain value with value(x)"
+        raise TypeError(f"expected a DeviceOp, got {type(op).__name__}{hint}")
     return op
 
 

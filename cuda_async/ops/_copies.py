@@ -19,6 +19,7 @@ from ..memory import (
     install,
     shares_elements,
 )
+from ..memory._hints import instead_of_a_value
 from ._context import check_operand
 from ._creation import INLINE_STAGING_BYTES, host_array
 from ._op import DeviceOp, refuse_attribute
@@ -353,6 +354,8 @@ def _tensor(tensor: object, what: str) -> Tensor:
             hint = "; use the operation's own method, or .then()"
         elif hasattr(tensor, "__array__"):
             hint = "; bring an array over with from_host()"
+        else:
+            hint = instead_of_a_value(tensor)
         raise TypeError(f"{what} takes a Tensor, got {type(tensor).__name__}{hint}")
     return tensor
 

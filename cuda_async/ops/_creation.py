@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..memory import DType, PinnedBlock, Tensor, as_dtype, as_shape, fill_pattern
+from ..memory._hints import instead_of_a_value
 from ._op import DeviceOp, refuse_attribute
 
 if TYPE_CHECKING:
@@ -137,17 +138,22 @@ def full(shape: object, value: float | np.generic, dtype: object = np.float32) -
     return Full(as_shape(shape), fill_pattern(value, kind), kind)
 
 
-def host_array(
-    array: object, dtype: object = None, what: str = "from_host()"
-) -> tuple[np.ndarray[Any, Any], DType]:
-    """`array` as a NumPy array of a supported type, or a clear error."""
-    if isinstance(array, (Tensor, DeviceOp)):
-        hint = "; await it first, or go on with .then()" if isinstance(array, DeviceOp) else ""
-        raise TypeError(f"{what} takes host data, got a {type(array).__name__}{hint}")
+def refuse_masked(array: object, what: str) -> None:
+    """Raise for an array whose gaps would be lost."""
     # Naming numpy.ma imports it, which takes milliseconds. While another thread is at that, nobody has such an array.
     masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
     if masked is not None and isinstance(array, masked):
         raise TypeError(f"{what} was given a masked array; fill the gaps first, with array.filled(value)")
+
+
+def host_array(
+    array: object, dtype: object = None, what: str = "from_host()"
+) -> tuple[np.ndarray[Any, Any], DType]:
+    """`array` as a NumPy array of a supported type, or a clear error."""
+    hint = instead_of_a_value(array)
+    if hint or isinstance(array, Tensor):
+        raise TypeError(f"{what} takes host data, got a {type(array).__name__}{hint}")
+    refuse_masked(array, what)
     if isinstance(array, np.ndarray):
         found = array
     else:

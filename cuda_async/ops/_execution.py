@@ -20,23 +20,29 @@ import contextvars
 import functools
 import threading
 import time
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import (
     CudaAsyncError,
     DeviceLostError,
     OperationCancelledError,
-    ReentrancyError,
     SchedulingError,
 )
 from ..scheduling import (
+    Burst,
+    LeastLoaded,
+    PriorityStreams,
+    SingleStream,
     Stream,
+    StreamPoolRoundRobin,
     Unfinished,
     WaitElsewhere,
     WorkerTask,
+    as_callback,
+    check_not_in_callback,
     checked_open,
     checkpoint,
+    current_burst,
     current_device,
     default_device_if_known,
     do_what_was_put_off,
@@ -56,7 +62,7 @@ from ._turns import MAX_ENQUEUEING_S, current_turn
 from ._unprepared import UNPREPARED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from ..scheduling import Device, SchedulingPolicy, Submission
     from ._op import DeviceOp
@@ -78,39 +84,6 @@ __all__ = [
     "run_async",
     "run_sync",
 ]
-
-
-class _Burst:
-    __slots__ = ("active",)
-
-    def __init__(self) -> None:
-        self.active = True
-
-
-_burst: ContextVar[_Burst | None] = ContextVar("cuda_async_burst", default=None)
-
-
-def check_not_in_callback(what: str) -> None:
-    """Raises `ReentrancyError` inside a callback of a running operation."""
-    burst = _burst.get()
-    if burst is not None and burst.active:
-        raise ReentrancyError(
-            f"{what} inside a callback of another operation: a callback may only build operations; "
-            "return the operation from .then(), or combine it with zip()"
-        )
-
-
-@contextlib.contextmanager
-def as_callback() -> Iterator[None]:
-    """What runs inside may build operations, but not run any."""
-    burst = _Burst()
-    before = _burst.get()
-    try:
-        _burst.set(burst)
-        yield
-    finally:
-        burst.active = False
-        _burst.set(before)
 
 
 class _CommonTypes:
@@ -240,7 +213,7 @@ def next_stream(policy: SchedulingPolicy, wanted: Device | None = None) -> Strea
 
     One that is not on the device `wanted`, where that is said, is given as it is.
     """
-    stream = policy.next_stream()
+    stream = policy.next_stream() if type(policy) in OWN_POLICIES else _ask(policy)
     if not isinstance(stream, Stream):
         raise SchedulingError(
             f"{type(policy).__name__}.next_stream() returned {type(stream).__name__}, expected a Stream"
@@ -250,6 +223,15 @@ def next_stream(policy: SchedulingPolicy, wanted: Device | None = None) -> Strea
             return stream
         stream._check_open()
     return stream
+
+
+OWN_POLICIES = frozenset((LeastLoaded, PriorityStreams, SingleStream, StreamPoolRoundRobin))
+"""They run nothing."""
+
+
+def _ask(policy: SchedulingPolicy) -> Stream:
+    with as_callback():  # running an operation there would ask it again, without end
+        return policy.next_stream()
 
 
 def device_hint(op: DeviceOp[Any]) -> Device | None:
@@ -380,7 +362,7 @@ class Execution:
         self.ctx = ExecutionContext(stream.device, stream)
 
     def _ask(self, policy: SchedulingPolicy) -> None:
-        policy.next_stream()
+        _ask(policy)
         self._asked = True
 
     def run(self) -> bool:
@@ -388,14 +370,14 @@ class Execution:
         op = self._op
         if op is not None and op._reports_unprepared and not self.frames:
             return self._run_or_note_loss()  # one of ours alone, which calls nobody
-        burst = _Burst()
-        before = _burst.get()
+        burst = Burst()
+        before = current_burst.get()
         try:  # an interrupt may come as soon as the mark is set
-            _burst.set(burst)
+            current_burst.set(burst)
             return self._run_or_note_loss()
         finally:
             burst.active = False
-            _burst.set(before)
+            current_burst.set(before)
 
     def _run_or_note_loss(self) -> bool:
         try:
@@ -619,7 +601,7 @@ def _make_ready(device: Device | None) -> None:
     """First use: find the default device, load its driver, make its default streams."""
     chosen = checked_open(device or current_device())
     try:
-        chosen.policy.next_stream()
+        _ask(chosen.policy)
     except DeviceLostError as lost:
         raise chosen._note_lost(lost) from lost
 

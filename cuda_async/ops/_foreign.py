@@ -7,12 +7,13 @@ import itertools
 import operator
 import sys
 import weakref
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..driver import FunctionInfo, HostFunction, HostImage, HostLaunch, ParameterInfo
-from ..errors import ContextError, CudaAsyncError, KernelError
+from ..errors import ContextError, CudaAsyncError
 from ..memory import (
     CPU,
     CUDA,
@@ -32,17 +33,19 @@ from ..memory import (
     parse_cuda_array_interface,
     request_capsule,
 )
+from ..memory._hints import instead_of_a_value
 from ..scheduling import (
     Device,
     adopt,
     all_open_devices,
+    as_callback,
     checked_open,
     default_device_if_known,
     foreign_calls,
     wait_for_producer,
 )
 from ._context import check_operand
-from ._execution import as_callback
+from ._creation import refuse_masked
 from ._module import Module
 from ._op import DeviceOp
 
@@ -109,7 +112,7 @@ def from_dlpack(array: object, *, device: Device | str | None = None) -> Tensor:
         array: has `__dlpack__` and `__dlpack_device__`; NumPy arrays of `ml_dtypes` types work too.
         device: where it must be; without it, where it is (`host:0` or the current one for memory of the host).
     Raises:
-        TypeError: no such array, or an element type that is not supported; the message says what it is.
+        TypeError: no such array, a masked one, or an element type that is not supported; the message says what it is.
         ContextError: it is elsewhere. BufferError: misaligned, the producer refuses, or what it hands over is on
             another device than it says.
     """
@@ -122,10 +125,11 @@ def from_dlpack(array: object, *, device: Device | str | None = None) -> Tensor:
     if type(array) is np.ndarray:
         _check_host(wanted)
         return _tensor_on_host(numpy_array(array), wanted)
+    refuse_masked(array, "from_dlpack()")
     if not (hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__")):
         raise TypeError(
-            f"from_dlpack() takes an array with __dlpack__ and __dlpack_device__, got {type(array).__name__}; "
-            "copy other host data with from_host()"
+            f"from_dlpack() takes an array with __dlpack__ and __dlpack_device__, got {type(array).__name__}"
+            + (instead_of_a_value(array) or "; copy other host data with from_host()")
         )
     where = as_dlpack_device(
         array.__dlpack_device__(), f"{type(array).__name__}.__dlpack_device__() returned"
@@ -232,14 +236,13 @@ class _Borrowing:
         self._memory: HostMemory | None = None
 
     def register(self, memory: HostMemory, address: int, size_bytes: int, *, writable: bool) -> None:
-        memory.add_foreign(address, size_bytes, self._owner, writable=writable)
+        self._range = memory.add_foreign(address, size_bytes, self._owner, writable=writable)
         self._memory = memory
-        self._address = address
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         # When a process ends, a free-threaded Python may call this after the names of modules are gone.
         if self._memory is not None and not is_ending():
-            self._memory.remove_foreign(self._address)
+            self._memory.remove_foreign(self._range)
 
 
 class Foreign(DeviceOp[tuple[Tensor, ...]]):
@@ -276,12 +279,30 @@ class Foreign(DeviceOp[tuple[Tensor, ...]]):
                 ctx.read(tensor)
             for tensor in self._writes:
                 ctx.write(tensor)
-            self._fn(ctx.stream)
+            _call(self._fn, ctx.stream)
         return (*self._reads, *self._writes)
 
 
 FOREIGN_CALL = "ca.foreign"
 """What the host device calls the kernel that calls a function; no other kernel is called so."""
+
+
+def _call(fn: Callable[[Stream], object], stream: Stream) -> None:
+    result = fn(stream)
+    if isinstance(result, NEVER_RUN) or (isinstance(result, DeviceOp) and not result._consumed):
+        if isinstance(result, CoroutineType):
+            result.close()  # or Python warns of it too
+        raise TypeError(
+            f"{_name(fn)}, which was given to foreign(), returned a {type(result).__name__}, which would never run: "
+            "foreign() is for another library's work, which the function enqueues itself"
+        )
+
+
+def _name(fn: object) -> str:
+    return str(getattr(fn, "__qualname__", None) or repr(fn))
+
+
+NEVER_RUN = (CoroutineType, GeneratorType, AsyncGeneratorType)
 
 
 class _HostCall:
@@ -310,12 +331,11 @@ class _HostCaller(HostFunction):
         call = _host_calls[int.from_bytes(launch.arguments[:8], "little")]
         with as_callback():
             try:
-                call.fn(call.stream)
+                _call(call.fn, call.stream)
             except CudaAsyncError as error:  # of what the function did; as any other exception of its
-                raise KernelError(
-                    f"kernel {FOREIGN_CALL} failed on the host device: {type(error).__name__}: {error}",
-                    FOREIGN_CALL,
-                ) from error
+                from ..driver.host import failed_work
+
+                raise failed_work(FOREIGN_CALL, error) from error
         return
         yield
 
@@ -333,16 +353,23 @@ def foreign(
     On a CUDA device `fn` is called while enqueueing and must put its work on the stream it is given (which has
     `__cuda_stream__` and `.handle`); on the host device it is called in the stream's order, on the engine's thread.
 
-    Either way `fn` runs none of our operations itself.
+    Either way `fn` runs none of our operations itself. On the host device it waits for none of the device's work, and
+    gets at the tensors by arrays that were made before: `np.from_dlpack(t)` is a `BufferError` while `t` is written.
 
     Yields the tensors of `reads`, then of `writes`.
     """
     if not callable(fn):
         raise TypeError(f"foreign() takes a function of a stream, got {type(fn).__name__}")
     if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
-        raise TypeError(f"{fn.__qualname__} is an async function, and foreign() calls it while enqueueing")
+        raise TypeError(f"{_name(fn)} is an async function, and foreign() calls it while enqueueing")
+    if inspect.isgeneratorfunction(fn):
+        raise TypeError(
+            f"{_name(fn)} has a yield in it, so foreign(), which calls it while enqueueing, would run nothing"
+        )
     reads, writes = tuple(reads), tuple(writes)  # an iterator would be used up by the first look
     for tensor in (*reads, *writes):
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"foreign() reads and writes tensors, got {type(tensor).__name__}")
+            raise TypeError(
+                f"foreign() reads and writes tensors, got {type(tensor).__name__}{instead_of_a_value(tensor)}"
+            )
     return Foreign(fn, reads, writes)

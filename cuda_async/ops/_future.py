@@ -100,6 +100,7 @@ def _no_arithmetic(future: DeviceFuture[Any]) -> str:
 class DeviceFuture(Generic[T]):
     """The result of work that was submitted with `start()`. Not tied to a loop, a task or a thread."""
 
+    _instead_of_a_value = "; await it first, or go on with .then() of the operation in place of its start()"
     _lock: threading.Lock
     _forks: int
     _state: State

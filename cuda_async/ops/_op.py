@@ -96,6 +96,7 @@ class DeviceOp(Generic[T_co]):
     _reports_unprepared = False  # True: execute returns UNPREPARED instead of being asked with needs_prepare
     _yields_host_data = False  # True: the output is a host array whose copy may still run
     _checks_output = True  # False: execute is one of ours, and may yield anything
+    _instead_of_a_value = "; await it first, or go on with .then()"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -274,7 +275,11 @@ class DeviceOp(Generic[T_co]):
         return _combinators.ThenWithContext(self._take(), f)
 
     def map(self, f: Callable[[T_co], U], *more: Never) -> DeviceOp[U]:
-        """Transform the output on the host, at enqueue time; after `to_host()`, once the data is there."""
+        """Transform the output on the host, at enqueue time; after `to_host()`, once the data is there.
+
+        What `f` returns is the output, a generator too: its body runs when somebody iterates over it. An operation, and
+        a coroutine, which would never run, are refused.
+        """
         if more:
             raise TypeError(
                 f"map() takes a function of the output, got {1 + len(more)} arguments; a partition that an operation "

@@ -18,7 +18,14 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import CaptureError, ConsumedError, CudaAsyncError, ReentrancyError, StaleOutputError
+from ..errors import (
+    CaptureError,
+    ConsumedError,
+    CudaAsyncError,
+    NotFilledYetError,
+    ReentrancyError,
+    StillReferredError,
+)
 from ..memory import MappedPartition, Mut, Partition, Read, Tensor
 from ..scheduling import (
     block_on,
@@ -39,23 +46,12 @@ if TYPE_CHECKING:
     from ..scheduling._recorder import Recorder
     from ._execution import Block
 
-__all__ = ["SharedOp", "shared", "unzip"]
+__all__ = ["NotFilledYetError", "SharedOp", "shared", "unzip"]
 
 T = TypeVar("T")
 
 MAX_DEPTH = 64
 """Of what a shared operation yields, one in the other."""
-
-
-class NotFilledYetError(StaleOutputError):
-    """What was used is to be filled by a graph that is being recorded, or was not launched: who comes later is served.
-
-    So nobody takes it for the outcome of a shared operation that builds on that.
-    """
-
-
-class StillReferredError(ConsumedError):
-    """`unwrap_shared()` found other references, which may go: it is no outcome of a shared operation around it."""
 
 
 def _tensors_in(value: Any, depth: int = MAX_DEPTH) -> Iterator[Tensor]:

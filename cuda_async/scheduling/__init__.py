@@ -2,9 +2,10 @@
 
 `_submission` and `_stream` number the work, `_ordering` puts waits between streams, `_sharing` does so with other
 libraries, `_waiting` suspends tasks, `_device` holds the lock and the memory counts, `_current` says which device and
-policy are current, `_reaper` waits for everything.
+policy are current, `_reaper` waits for everything, `_callbacks` says where nothing may wait.
 """
 
+from ._callbacks import Burst, as_callback, check_not_in_callback, current_burst
 from ._current import (
     check_policy,
     current_device,
@@ -46,6 +47,7 @@ from ._workers import (
 )
 
 __all__ = [
+    "Burst",
     "Device",
     "Event",
     "LeastLoaded",
@@ -62,12 +64,15 @@ __all__ = [
     "WorkerTask",
     "adopt",
     "all_open_devices",
+    "as_callback",
     "block_on",
     "call_behind_opening",
     "check_not_forked",
+    "check_not_in_callback",
     "check_policy",
     "checked_open",
     "checkpoint",
+    "current_burst",
     "current_device",
     "default_device_if_known",
     "devices",

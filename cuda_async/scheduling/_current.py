@@ -10,7 +10,8 @@ from . import _device
 from ._device import Device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
 
     from ._policies import SchedulingPolicy
 
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 P = TypeVar("P", bound="SchedulingPolicy")
+T = TypeVar("T")
 
 _current: ContextVar[Device | None] = ContextVar("cuda_async_device", default=None)
 _current_policy: ContextVar[SchedulingPolicy | None] = ContextVar("cuda_async_policy", default=None)
@@ -44,6 +46,32 @@ def policy_in_force() -> SchedulingPolicy | None:
     return _current_policy.get()
 
 
+class _Once(contextlib.AbstractContextManager[T], contextlib.ContextDecorator):
+    """What `make` makes, for one `with` (or, as a decorator, one for each call)."""
+
+    def __init__(self, name: str, make: Callable[[], contextlib.AbstractContextManager[T]]) -> None:
+        self._name = name
+        self._make = make
+        self._made: contextlib.AbstractContextManager[T] | None = None
+
+    def _recreate_cm(self) -> _Once[T]:
+        return _Once(self._name, self._make)
+
+    def __enter__(self) -> T:
+        if self._made is not None:
+            raise RuntimeError(
+                f"what {self._name}() gives is for one `with`, and was used already; call {self._name}() for each"
+            )
+        self._made = self._make()
+        return self._made.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        assert self._made is not None
+        return self._made.__exit__(kind, error, traceback)
+
+
 def use_device(device: Device | str) -> contextlib.AbstractContextManager[Device]:
     """Make `device` current in this task or thread, inside `with`.
 
@@ -52,7 +80,7 @@ def use_device(device: Device | str) -> contextlib.AbstractContextManager[Device
     chosen = Device(device) if isinstance(device, str) else device
     if not isinstance(chosen, Device):
         raise TypeError(f'a device is a Device or a name such as "cuda:0", got {device!r}')
-    return _use_device(chosen)
+    return _Once("use_device", lambda: _use_device(chosen))
 
 
 @contextlib.contextmanager
@@ -79,7 +107,7 @@ def check_policy(policy: object) -> None:
 def use_policy(policy: P) -> contextlib.AbstractContextManager[P]:
     """Let `policy` choose streams in this task or thread, inside `with`, and so the device too."""
     check_policy(policy)
-    return _use_policy(policy)
+    return _Once("use_policy", lambda: _use_policy(policy))
 
 
 @contextlib.contextmanager

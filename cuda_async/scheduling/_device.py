@@ -29,7 +29,7 @@ from ..errors import (
     SchedulingError,
 )
 from ..memory import Buffer, FreeNote, PinnedPool, Usage
-from ._kept_errors import collect_kept_errors
+from ._kept_errors import collect_kept_errors, errors_of_work_aside
 from ._ordering import order_uses
 from ._sharing import (
     LEGACY_STREAM,
@@ -410,6 +410,8 @@ class Device:
     @memory_limit.setter
     def memory_limit(self, size_bytes: int | None) -> None:
         try:
+            if isinstance(size_bytes, bool):
+                raise TypeError
             limit = None if size_bytes is None else operator.index(size_bytes)
         except TypeError:
             raise TypeError(f"a memory limit is a number of bytes or None, got {size_bytes!r}") from None
@@ -730,14 +732,14 @@ class Device:
         from ._waiting import wait_for_submission
 
         for submission in self._submit_all():
-            with contextlib.suppress(CudaAsyncError):  # it belongs to whoever awaited that work
+            with errors_of_work_aside():
                 await wait_for_submission(submission)
         self.close()
 
     def close(self) -> None:
         """`aclose()`, blocking this thread."""
         for submission in self._submit_all():
-            with contextlib.suppress(CudaAsyncError):  # it belongs to whoever awaited that work
+            with errors_of_work_aside():
                 submission.synchronize()
         if self.is_open and self.is_healthy:
             self.collect(everything=True)

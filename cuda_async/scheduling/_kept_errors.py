@@ -8,12 +8,19 @@ the collector is run.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import gc
 import threading
 import weakref
+from typing import TYPE_CHECKING
 
-__all__ = ["collect_kept_errors", "note_kept_error"]
+from ..errors import CudaAsyncError, ReentrancyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["collect_kept_errors", "errors_of_work_aside", "note_kept_error"]
 
 MAX_WAIT_S = 1.0
 """How long a thread waits for another's collection."""
@@ -25,6 +32,17 @@ _keepers: weakref.WeakSet[object] = weakref.WeakSet()
 def note_kept_error(keeper: object) -> None:
     """`keeper` refers to an error that was or will be raised."""
     _keepers.add(keeper)
+
+
+@contextlib.contextmanager
+def errors_of_work_aside() -> Iterator[None]:
+    """Within a wait: whoever awaits that work has its errors. That nothing may wait here is the caller's."""
+    try:
+        yield
+    except ReentrancyError:
+        raise
+    except CudaAsyncError:
+        pass
 
 
 def collect_kept_errors() -> bool:

@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceLostError
+from ._callbacks import check_not_in_callback
 from ._current import default_device_if_known
 from ._device import Device, all_open_devices
 from ._put_off import do_what_was_put_off
@@ -33,6 +34,7 @@ class Drain:
 
     def sync(self) -> None:
         """Block this thread until it is so."""
+        check_not_in_callback("drain().sync()")
         for work in abandoned_work():
             work.block()
         for _ in range(2):  # freeing what was dropped enqueues the frees
@@ -46,6 +48,7 @@ class Drain:
             _collect_all()
 
     def __await__(self) -> Generator[Any, Any, None]:
+        check_not_in_callback("await drain()")
         return self._wait().__await__()
 
     async def _wait(self) -> None:
@@ -71,6 +74,9 @@ def drain() -> Drain:
 
     `await drain()`, or `drain().sync()`. Errors of that work are not raised here: they belong to its awaits. Those of
     futures that were dropped without being asked are logged, as by the next operation that runs.
+
+    Raises:
+        ReentrancyError: inside a callback, whose operation it would wait for.
     """
     return Drain()
 

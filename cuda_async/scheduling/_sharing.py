@@ -18,7 +18,8 @@ stream to wait in, so memory whose last write is not done is not lent.
 
 Borrowing. The producer makes a stream of ours wait for its work; we note that as a write by that stream, so whatever
 uses the memory next is ordered behind it. The same memory may come in more than once, and may be memory that we lent
-before: all buffers over the same bytes share one `Usage`, so they are ordered as if they were one.
+before: all buffers over the same bytes share one `Usage`, so they are ordered as if they were one. So do those that are
+joined by others only, and those that were freed while work that uses them is under way.
 
 Work that the other side enqueues later is not seen here: `foreign()` runs it in our order.
 """
@@ -281,21 +282,23 @@ def adopt(device: Device, buffer: Buffer, stream: Stream | None = None) -> None:
     with device._lock:
         start, end = buffer.address, buffer.address + buffer.size_bytes
         sharers.extend(device._outside)
-        sharing = [b for b in sharers if b.address < end and start < b.address + b.size_bytes]
-        usages = list({id(b.usage): b.usage for b in sharing}.values())
+        sharing = [b for b in sharers if b.start < end and start < b.start + b.size_bytes]
+        usages = {id(b.usage): b.usage for b in sharing}
         if stream is None and len(usages) > 1:
             stream = device._reclaim_stream()
         if stream is not None:
             merged = buffer.usage
-            for usage in usages:
+            for usage in usages.values():
                 for source, number in usage.uses():
                     stream._wait_for(source, number)
                 for address, keeper in (usage.lent or {}).items():
                     _note_lent(merged, address, keeper)
             stream._dirty = True
             merged.set_write(stream, stream._next)
-            for other in sharing:
-                other.usage = merged
+            # Those too that are over other bytes: what they share with these is ordered by it.
+            for other in sharers:
+                if id(other.usage) in usages:
+                    other.usage = merged
         elif usages:
-            buffer.usage = usages[0]
+            (buffer.usage,) = usages.values()
         device._outside.add(buffer)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda_async import DeviceOp, MappedPartition, Mut, Partition, Read, Tensor
+from cuda_async import DeviceFuture, DeviceOp, MappedPartition, Mut, Partition, Read, Tensor
 
 from ..dtypes import DType, bfloat16, bool_, dtype_of, float64, int32, int64, uint64
 from ..errors import KernelArgumentError
@@ -82,6 +82,8 @@ def _describe(arg: object) -> str:
         return f"a {type(arg).__module__}.{type(arg).__name__}; borrow it with from_dlpack()"
     if isinstance(arg, DeviceOp):
         return "an operation, which has not run; give the tensor it yields, or tk.meta(shape, dtype) in its place"
+    if isinstance(arg, DeviceFuture):
+        return "a DeviceFuture; await it, or give its operation in its place"
     if isinstance(arg, set | frozenset):
         return f"a {type(arg).__name__}; give a tuple"
     if hasattr(arg, "__dataclass_fields__"):

@@ -109,6 +109,8 @@ def with_tensors(
                 hint = "; get the tensor back with .unpartition() (the kernels in tilekern.kernels.raw take partitions)"
             elif isinstance(operand, np.ndarray):
                 hint = "; bring it over with ca.from_host(array)"
+            elif isinstance(operand, ca.DeviceFuture):
+                hint = "; await it first, or give the operation in place of its start()"
             raise _no_operand(name, parameter, "got", operand, hint)
     changed = next(iter(operands)) if in_place else None
     check_operands(name, outputs, there, changed)

@@ -153,6 +153,18 @@ BUGS = (
         "pass",
     ),
     Bug(
+        "an import joins only what it overlaps itself",
+        "scheduling._sharing:adopt",
+        "for other in sharers:",
+        "for other in sharing:",
+    ),
+    Bug(
+        "an import does not know what was freed in use",
+        "scheduling._sharing:adopt",
+        "if b.start < end and start < b.start + b.size_bytes",
+        "if b.address < end and start < b.address + b.size_bytes",
+    ),
+    Bug(
         "a launch of a graph takes what it writes for what it reads",
         "graph._graph:CudaGraph._enqueue",
         "order_write(stream, buffer)",

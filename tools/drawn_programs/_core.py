@@ -187,6 +187,23 @@ async def events_between_streams(device: ca.Device) -> None:
     await second.aclose()
 
 
+async def borrowed_in_parts(device: ca.Device) -> None:
+    """Tensors over parts of one array are ordered as one, those too that others join, and that were freed in use."""
+    on = [ca.SingleStream(device.create_stream()) for _ in range(2)]
+    array = np.zeros(N, "f4")
+    low, part, high = (ca.from_dlpack(array[first:last]) for first, last in ((0, 5), (1, 3), (7, 8)))
+    bridge = ca.from_dlpack(array[4:])
+    ca.fill(low, 1.0).start(on[0])
+    ca.fill(part, 2.0).start(on[1])
+    ca.fill(high, 3.0).start(on[0])
+    ca.fill(bridge, 4.0).start(on[1])
+    bridge.free()
+    again = ca.from_dlpack(array[5:7])
+    await ca.fill(again, 5.0).schedule(on[0])
+    device.synchronize()
+    assert array.tolist() == [1, 2, 2, 1, 4, 5, 5, 4]
+
+
 async def look_and_go_on(device: ca.Device) -> None:
     """A callback that looks at host data waits for it, and the chain goes on."""
     kernels = Kernels()
@@ -305,6 +322,7 @@ CORE: tuple[Callable[[ca.Device], Any], ...] = (
             futures,
             graphs,
             events_between_streams,
+            borrowed_in_parts,
             look_and_go_on,
             out_of_memory,
             errors_and_what_follows,

@@ -13,6 +13,7 @@
 
 from ._c_text import c_text
 from ._driver import HostDriver
+from ._engine import failed_work
 from ._footprint import Footprint, FootprintBook
 from ._memory import HostMemory
 from ._order import CALLBACK, FIRST_QUEUE, HOST, TIMER, WORKER, DrawnOrder, ReplayedOrder, SeededOrder
@@ -35,6 +36,7 @@ __all__ = [
     "SeededEngine",
     "SeededOrder",
     "c_text",
+    "failed_work",
     "host_device_count",
     "open_host_driver",
 ]

@@ -13,7 +13,7 @@ The lock is reentrant: finalizers change tables (of foreign memory), and may run
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,11 @@ from ._fork import Level, fork_safe_lock
 if TYPE_CHECKING:
     from .check import Shadow
 
-__all__ = ["Block", "BlockTable", "RawMemory", "Window"]
+__all__ = ["Access", "Block", "BlockTable", "RawMemory", "Span", "Window"]
+
+Access = Literal["read", "write"]
+Span = tuple[int, int]
+"""Addresses from one up to another."""
 
 # A typed array whose element type is only known at run time, and the address of its first element.
 Window = tuple[NDArray[Any], int]
@@ -43,19 +47,47 @@ class RawMemory:
 
 
 class Block:
-    """One live range of memory, [start, end)."""
+    """One live range of memory, [start, end).
 
-    __slots__ = ("_windows", "bytes", "end", "live", "shadow", "start", "what", "writable")
+    Attributes:
+        writable: all of it. writable_spans: the parts that are, by address.
+    """
 
-    def __init__(self, start: int, memory: NDArray[np.uint8], what: str = "allocation") -> None:
+    __slots__ = (
+        "_windows",
+        "bytes",
+        "end",
+        "live",
+        "shadow",
+        "start",
+        "what",
+        "writable",
+        "writable_spans",
+    )
+
+    def __init__(
+        self,
+        start: int,
+        memory: NDArray[np.uint8],
+        what: str = "allocation",
+        *,
+        writable_spans: tuple[Span, ...] | None = None,
+    ) -> None:
         self.start = start
         self.end = start + memory.size
         self.bytes = memory
         self.what = what
-        self.writable = bool(memory.flags.writeable)
+        self.writable_spans = ((start, self.end),) if writable_spans is None else writable_spans
+        self.writable = self.writable_spans == ((start, self.end),)
         self.live = True
         self.shadow: Shadow | None = None  # the checking mode's
         self._windows: dict[np.dtype[Any], Window] = {}
+
+    def allows(self, access: Access, start: int, end: int) -> bool:
+        """Whether [start, end), which lies in it, may be accessed so."""
+        return (
+            access == "read" or self.writable or any(a <= start and end <= b for a, b in self.writable_spans)
+        )
 
     def window(self, dtype: np.dtype[Any]) -> Window:
         """The block as whole, aligned elements of `dtype`, and the address of the first of them."""

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from .check import Checker
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "failed_work"]
 
 _POLITE_AFTER_S = 0.002
 _POLITE_SLEEP_S = 5e-6  # the system makes some 60 us of it
@@ -239,6 +239,7 @@ class Engine:
                 if self.checker is not None:
                     self.checker.observed(record)
                 return False
+            self.check_not_in_step()
             if self._unmended:
                 self._mend()
             record.callbacks.append(callback)
@@ -268,6 +269,14 @@ class Engine:
         """Block this thread until the queue holds at least `count` entries; False when it took too long."""
         return self._wait_until(lambda: len(queue.entries) >= count, timeout_s)
 
+    def check_not_in_step(self) -> None:
+        """Raises `ReentrancyError` on a thread that is running a step, which would wait for itself."""
+        if self._stepping == threading.get_ident():
+            raise ReentrancyError(
+                "work on the host device cannot wait for the host device, which would never get to it; "
+                "enqueue what comes next instead"
+            )
+
     def _wait_until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
         until = None if timeout_s is None else time.monotonic() + timeout_s
         change = Bell()
@@ -278,11 +287,7 @@ class Engine:
                         self._mend()
                     if condition():
                         return True
-                    if self._stepping == threading.get_ident():
-                        raise ReentrancyError(
-                            "work on the host device cannot wait for the host device, which would never get to it; "
-                            "enqueue what comes next instead"
-                        )
+                    self.check_not_in_step()
                     self._watchers[change] = None
                 left_s = None if until is None else until - time.monotonic()
                 if left_s is not None and left_s <= 0:
@@ -361,7 +366,9 @@ class Engine:
                 step.interrupt = problem
             step.done = step.interrupt is None or not repeats
             if step.done:
-                step.error = _explained(problem, entry, handled)
+                step.error = failed_work(entry.kernel)  # where it cannot be explained
+                with contextlib.suppress(Exception):
+                    step.error = _explained(problem, entry, handled)
         if checker is not None and outer is not None:
             checker.leave(outer)
 
@@ -639,38 +646,57 @@ def _explained(problem: BaseException, entry: Entry, handled: BaseException | No
     Events and queues keep the error, so it must not keep what the frames refer to that it came through: of other
     libraries' errors they are told in words, as a note.
     """
-    inner = problem
-    while inner.__context__ is not None:
-        if inner.__context__ is handled:
-            inner.__context__ = None
+    seen: set[int] = set()  # they may refer to each other in a ring
+    inner: BaseException | None = problem
+    while inner is not None and id(inner) not in seen:
+        seen.add(id(inner))
+        context = _CONTEXT.__get__(inner)
+        if context is not None and context is handled:
+            _CONTEXT.__set__(inner, None)
             break
-        inner = inner.__context__
-    traceback = problem.__traceback__
-    problem.__traceback__ = traceback.tb_next if traceback is not None else None  # without `step` itself
+        inner = context
+    traceback = _TRACEBACK.__get__(problem)
+    traceback = traceback.tb_next if traceback is not None else None  # without `step` itself
+    _TRACEBACK.__set__(problem, traceback)
     if isinstance(problem, (KernelError, MemoryFault)):
         problem.kernel = problem.kernel or entry.kernel
     if isinstance(problem, CudaAsyncError):
-        clear_frames(problem.__traceback__)
+        clear_frames(traceback)
         return problem
-    text = "".join(format_exception(problem)).rstrip()
-    what = f"kernel {entry.kernel}" if entry.kernel else "work"
-    error = KernelError(
-        f"{what} failed on the host device: {type(problem).__name__}: {problem}", entry.kernel
-    )
-    error.add_note(text)
+    error = failed_work(entry.kernel, problem)
+    with contextlib.suppress(Exception):
+        error.add_note("".join(format_exception(problem)).rstrip())
     error.__cause__ = problem
     chained: list[BaseException | None] = [problem]
-    seen: set[int] = set()  # they may refer to each other in a ring
+    seen.clear()
     while chained:
         found = chained.pop()
         if found is None or id(found) in seen:
             continue
         seen.add(id(found))
-        found.__traceback__ = None
-        chained += [found.__cause__, found.__context__]
+        _TRACEBACK.__set__(found, None)
+        chained += [_CAUSE.__get__(found), _CONTEXT.__get__(found)]
         if isinstance(found, BaseExceptionGroup):
-            chained += found.exceptions
+            chained += _EXCEPTIONS.__get__(found)
     return error
+
+
+# What exceptions refer to, also those whose class defines these names anew.
+_TRACEBACK, _CONTEXT, _CAUSE = (
+    vars(BaseException)[name] for name in ("__traceback__", "__context__", "__cause__")
+)
+_EXCEPTIONS = vars(BaseExceptionGroup)["exceptions"]
+
+
+def failed_work(kernel: str, problem: BaseException | None = None) -> KernelError:
+    """The error for what failed with `problem`, whose own text may be not to be had."""
+    said = ""
+    if problem is not None:
+        try:
+            said = f": {type(problem).__name__}: {problem}"
+        except Exception as another:
+            said = f": {type(problem).__name__}, which cannot be told: its text is a {type(another).__name__}"
+    return KernelError(f"{f'kernel {kernel}' if kernel else 'work'} failed on the host device{said}", kernel)
 
 
 def _close(steps: Iterator[None]) -> None:

@@ -1,4 +1,7 @@
-"""The mapping behind an arena: a large anonymous range that the system commits page by page."""
+"""Anonymous mappings: the one behind an arena, a large range that the system commits page by page, and smaller ones.
+
+All are private: a forked child has its own copy of what is in them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import os
 from ...errors import ContextError
 from ._settings import memory_size_bytes
 
-__all__ = ["map_arena"]
+__all__ = ["map_arena", "map_pages"]
 
 _DEFAULT_SIZE = 16 << 30
 _SMALLEST_SIZE = 64 << 20
@@ -36,12 +39,17 @@ def map_arena(size_bytes: int | None) -> mmap.mmap:
             size = _rounded_to_pages(size // 2)
 
 
-def _map(size: int) -> mmap.mmap:
+def map_pages(size_bytes: int, flags: int = 0) -> mmap.mmap:
+    """`size_bytes` of zeros, page-aligned."""
     if not hasattr(mmap, "MAP_ANONYMOUS"):
-        return mmap.mmap(-1, size)
+        return mmap.mmap(-1, size_bytes)
+    return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | flags)
+
+
+def _map(size: int) -> mmap.mmap:
     # Linux: do not count the untouched part against the overcommit limit (0x4000; in `mmap` since 3.13).
-    noreserve = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | noreserve)
+    is_linux = hasattr(os, "uname") and os.uname().sysname == "Linux"
+    return map_pages(size, getattr(mmap, "MAP_NORESERVE", 0x4000 if is_linux else 0))
 
 
 def _rounded_to_pages(size: int) -> int:

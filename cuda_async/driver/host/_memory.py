@@ -28,14 +28,14 @@ import math
 import mmap
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ...errors import MemoryFault, OutOfMemoryError
-from ._blocks import Block, BlockTable, RawMemory
+from ._blocks import Access, Block, BlockTable, RawMemory, Span
 from ._fork import Level
-from ._mapping import map_arena
+from ._mapping import map_arena, map_pages
 from ._ranges import FreeRanges
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Access",
+    "ForeignRange",
     "HostMemory",
     "Region",
     "memory_array",
@@ -55,8 +56,6 @@ __all__ = [
     "pinned_allocate",
     "pinned_release",
 ]
-
-Access = Literal["read", "write"]
 
 _GRANULE = 256
 """Allocations start on multiples of this, as `cuMemAlloc`'s do."""
@@ -76,7 +75,7 @@ class Region(NamedTuple):
     """Flat positions of this part among the addresses; None for all of them, then `index` has their shape."""
 
 
-class _Foreign(NamedTuple):
+class ForeignRange(NamedTuple):
     """One import of foreign memory."""
 
     address: int
@@ -114,8 +113,8 @@ class HostMemory:
         self._free.add(self.base, self.size_bytes)
         self._touched_end = self.base
         self._immediate: dict[int, int] = {}
-        self._foreign: list[_Foreign] = []
-        self._foreign_changes: deque[tuple[_Foreign | None, int | None]] = deque()
+        self._foreign: list[ForeignRange] = []
+        self._foreign_changes: deque[tuple[ForeignRange | None, ForeignRange | None]] = deque()
         self._changing_foreign = False
         self._freed: deque[tuple[int, int]] = deque(maxlen=256)
         _arenas.add(self)
@@ -208,17 +207,10 @@ class HostMemory:
         with self._lock:
             blocks = [*self._blocks.snapshot(), *_pinned.snapshot()]
             blocks.sort(key=_start_of)
-            count = len(blocks)
-            starts = np.fromiter((block.start for block in blocks), np.uint64, count)
-            ends = np.fromiter((block.end for block in blocks), np.uint64, count)
-        owner = np.searchsorted(starts, flat, "right") - 1
-        bad = owner < 0
-        if count:
-            room = ends[owner] - flat  # wraps past the end of a block
-            bad |= (room > ends[owner] - starts[owner]) | (room < item)
+        owner, bad = _spans_of(flat, item, [(block.start, block.end) for block in blocks])
         bad |= (flat & np.uint64(item - 1)) != 0
         if access == "write" and not all(block.writable for block in blocks):
-            bad |= ~np.fromiter((block.writable for block in blocks), np.bool_, count)[owner]
+            bad |= _spans_of(flat, item, [span for block in blocks for span in block.writable_spans])[1]
         if bad.any():
             index = int(bad.argmax())
             raise self.fault(int(flat[index]), item, access, index=index)
@@ -256,7 +248,8 @@ class HostMemory:
         block = self._candidate(address)
         if block is None or not block.start <= address < block.end or not block.live:
             block = self._blocks.find(address) or _pinned.find(address)
-        if block is None or address + size_bytes > block.end or (access == "write" and not block.writable):
+        end = address + size_bytes
+        if block is None or end > block.end or not block.allows(access, address, end):
             if size_bytes == 0:
                 return np.empty(0, np.uint8)
             raise self.fault(address, size_bytes, access)
@@ -320,8 +313,8 @@ class HostMemory:
             where = f"the {block.what} {_bounds(block)}"
             if address + size_bytes > block.end:
                 return f"{address + size_bytes - block.end} bytes past the end of {where}"
-            if access == "write" and not block.writable:
-                return f"{where} is read-only"
+            if not block.allows(access, address, address + size_bytes):
+                return f"{where} is read-only{' there' if block.writable_spans else ''}"
             return f"misaligned; accesses are aligned to their size ({where})"
         freed = next((f for f in reversed(self._freed) if f[0] <= address < f[1]), None)
         nearest = min(
@@ -461,11 +454,17 @@ class HostMemory:
 
     # ---------------------------------------------------------------------------- foreign memory
 
-    def add_foreign(self, address: int, size_bytes: int, owner: object, *, writable: bool = True) -> None:
+    def add_foreign(
+        self, address: int, size_bytes: int, owner: object, *, writable: bool = True
+    ) -> ForeignRange:
         """Let the device access memory outside the arena. `owner` is kept alive until `remove_foreign`.
 
-        Ranges may overlap and be added more than once; each addition needs its removal. Memory that the device
-        can access anyway (its own, and pinned) may be added too: that keeps the owner, and changes nothing else.
+        Ranges may overlap and be added more than once; each addition needs its removal. A part is writable where one of
+        them is. Memory that the device can access anyway (its own, and pinned) may be added too: that keeps the owner,
+        and changes nothing else.
+
+        Returns:
+            What to give to `remove_foreign`.
         """
         if size_bytes <= 0:
             raise ValueError(f"foreign memory of {size_bytes} bytes; sizes are positive")
@@ -475,13 +474,15 @@ class HostMemory:
             raise ValueError(f"[{address:#x}, {end:#x}) lies only partly in the device's own memory")
         block = _pinned.find(address)
         own = own or (block is not None and end <= block.end)
-        self._change_foreign(_Foreign(address, size_bytes, owner, writable, own), None)
+        added = ForeignRange(address, size_bytes, owner, writable, own)
+        self._change_foreign(added, None)
+        return added
 
-    def remove_foreign(self, address: int) -> None:
-        """Undo the last `add_foreign` at `address`. Finalizers may call it, at any moment."""
-        self._change_foreign(None, address)
+    def remove_foreign(self, added: ForeignRange) -> None:
+        """Undo one `add_foreign`. Finalizers may call it, at any moment."""
+        self._change_foreign(None, added)
 
-    def _change_foreign(self, added: _Foreign | None, removed: int | None) -> None:
+    def _change_foreign(self, added: ForeignRange | None, removed: ForeignRange | None) -> None:
         """A finalizer may call this in the middle of itself: then the outer call does the inner one's work."""
         self._foreign_changes.append((added, removed))
         with self._lock:
@@ -491,48 +492,74 @@ class HostMemory:
             try:
                 while self._foreign_changes:
                     added, removed = self._foreign_changes.popleft()
+                    entries = [entry for entry in self._foreign if entry is not removed]
                     if added is not None:
-                        entries = [*self._foreign, added]
-                    else:
-                        entries = list(self._foreign)
-                        for i in range(len(entries) - 1, -1, -1):
-                            if entries[i].address == removed:
-                                del entries[i]
-                                break
-                        else:
-                            raise ValueError(f"{removed:#x} is not foreign memory, or was removed already")
+                        entries.append(added)
+                    elif removed is not None and len(entries) == len(self._foreign):
+                        raise ValueError(
+                            f"{removed.address:#x} is not foreign memory, or was removed already"
+                        )
                     self._replace_foreign(entries)
             finally:
                 self._changing_foreign = False
 
-    def _replace_foreign(self, entries: list[_Foreign]) -> None:
+    def _replace_foreign(self, entries: list[ForeignRange]) -> None:
         """Blocks are the unions of overlapping ranges: an access may span two imports of one array."""
-        wanted = _united(entries)
-        present = {b.start: b for b in self._blocks.snapshot() if not self.contains(b.start)}
-        for start, block in present.items():
-            if wanted.get(start, (0, (), False))[0] != block.end or wanted[start][2] != block.writable:
-                self._blocks.remove(start)
-        for start, (end, owners, writable) in wanted.items():
+        wanted = {united.start: united for united in _united(entries)}
+        for block in self._blocks.snapshot():
+            if not self.contains(block.start):
+                united = wanted.get(block.start)
+                if united is None or (united.end, united.writable_spans) != (block.end, block.writable_spans):
+                    self._blocks.remove(block.start)
+        for start, (_, end, owners, spans) in wanted.items():
             if self._blocks.starting_at(start) is None:
-                raw = RawMemory(start, end - start, owners, writable=writable)
-                self._blocks.add(Block(start, np.asarray(raw), "foreign memory"))
+                raw = np.asarray(RawMemory(start, end - start, owners, writable=bool(spans)))
+                self._blocks.add(Block(start, raw, "foreign memory", writable_spans=spans))
         self._foreign = entries
 
 
-def _united(entries: list[_Foreign]) -> dict[int, tuple[int, tuple[object, ...], bool]]:
-    """start -> (end, owners, writable) of the unions of ranges that overlap."""
-    united: dict[int, tuple[int, tuple[object, ...], bool]] = {}
-    start = end = -1
+class _United(NamedTuple):
+    """Ranges that overlap."""
+
+    start: int
+    end: int
+    owners: tuple[object, ...]
+    writable_spans: tuple[Span, ...]
+
+
+def _united(entries: list[ForeignRange]) -> list[_United]:
+    """The unions of ranges that overlap, by address."""
+    united: list[_United] = []
     others = [entry for entry in entries if not entry.own]
     for address, size, owner, writable, _ in sorted(others, key=lambda entry: entry[:2]):
-        if address < end:
-            end = max(end, address + size)
-            _, owners, all_writable = united[start]
-            united[start] = (end, (*owners, owner), all_writable and writable)
-        else:
-            start, end = address, address + size
-            united[start] = (end, (owner,), writable)
+        end = address + size
+        part = _United(address, end, (), ())
+        if united and address < united[-1].end:
+            part = united.pop()
+        spans = _with_span(part.writable_spans, address, end) if writable else part.writable_spans
+        united.append(_United(part.start, max(part.end, end), (*part.owners, owner), spans))
     return united
+
+
+def _with_span(spans: tuple[Span, ...], start: int, end: int) -> tuple[Span, ...]:
+    """`spans`, none of which begins later, and one more."""
+    if spans and start <= spans[-1][1]:
+        return (*spans[:-1], (spans[-1][0], max(spans[-1][1], end)))
+    return (*spans, (start, end))
+
+
+def _spans_of(
+    flat: NDArray[np.uint64], item: int, spans: Sequence[Span]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """For each address the number of the last span that begins before it, and whether `item` bytes there leave that."""
+    starts = np.fromiter((start for start, _ in spans), np.uint64, len(spans))
+    ends = np.fromiter((end for _, end in spans), np.uint64, len(spans))
+    owner = np.searchsorted(starts, flat, "right") - 1
+    bad = owner < 0
+    if spans:
+        room = ends[owner] - flat  # wraps past the end of a span
+        bad |= (room > ends[owner] - starts[owner]) | (room < item)
+    return owner, bad
 
 
 # -------------------------------------------------------------------------------- whole process
@@ -545,7 +572,7 @@ def pinned_allocate(size_bytes: int) -> int:
     """Page-aligned memory that every host device of the process can access."""
     if size_bytes <= 0:
         raise ValueError(f"a pinned allocation of {size_bytes} bytes; sizes are positive")
-    memory = np.frombuffer(mmap.mmap(-1, size_bytes), np.uint8)
+    memory = np.frombuffer(map_pages(size_bytes), np.uint8)
     _pinned.add(Block(memory.ctypes.data, memory, "pinned allocation"))
     return int(memory.ctypes.data)
 

@@ -28,7 +28,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ReentrancyError, SchedulingError
+from ...errors import SchedulingError
 from .._inline import set_runner
 from ._engine import Engine
 from ._order import CALLBACK, FIRST_QUEUE, HOST, TIMER, WORKER, DrawnOrder, SeededOrder
@@ -199,11 +199,7 @@ class SeededEngine(Engine):
         """
         deadline = math.inf if timeout_s is None else time.perf_counter() + timeout_s
         while not condition():
-            if self._stepping == threading.get_ident():
-                raise ReentrancyError(
-                    "work on the host device cannot wait for the host device, which would never get to it; "
-                    "enqueue what comes next instead"
-                )
+            self.check_not_in_step()
             if self.act() is not None:
                 continue
             if self.alone and not condition():

@@ -474,6 +474,11 @@ def test_unknown_numpy_type_is_named():
     ("make", "error", "message"),
     [
         (lambda: [1, 2], TypeError, r"takes an array with __dlpack__ and __dlpack_device__, got list"),
+        (
+            lambda: np.ma.array([1.0, 2.0], mask=[0, 1]),
+            TypeError,
+            r"from_dlpack\(\) was given a masked array",
+        ),
         (lambda: np.zeros(3).__dlpack__(), TypeError, "got PyCapsule"),
         (lambda: Producer(np.zeros(3), device=(10, 0)), ca.ContextError, "device of DLPack's type 10"),
         (lambda: Producer(np.zeros(3), version=(2, 0)), BufferError, r"the producer speaks DLPack 2\.0"),
@@ -488,6 +493,7 @@ def test_unknown_numpy_type_is_named():
     ],
     ids=[
         "list",
+        "masked",
         "capsule",
         "device",
         "version",
@@ -682,6 +688,34 @@ def test_import_over_several_joins_their_order():
     ca.fill(low[:1], 4).start(SingleStream(b))
     controls.advance_all()
     assert array.tolist() == [4, 1, 1, 3, 3, 2, 2, 2]
+
+
+def test_import_over_several_joins_what_they_had_joined():
+    """The part shares memory with `low`, `bridge` joins `low` and `high`: the part is ordered with all of them."""
+    device, controls = stepped_device()
+    array = np.zeros(8, np.float32)
+    a, b = device.create_stream(), device.create_stream()
+    low, part, high = (ca.from_dlpack(array[x:y], device=device) for x, y in [(0, 5), (1, 3), (7, 8)])
+    bridge = ca.from_dlpack(array[4:], device=device)
+    ca.fill(low, 1).start(SingleStream(a))
+    ca.fill(part, 2).start(SingleStream(b))
+    assert controls.advance(b.handle) == 0
+    controls.advance_all()
+    assert array.tolist() == [1, 2, 2, 1, 1, 0, 0, 0]
+    assert bridge._buffer.usage is high._buffer.usage
+
+
+def test_freed_import_is_ordered_with_the_next():
+    device, controls = stepped_device()
+    array = np.zeros(4, np.float32)
+    a, b = device.create_stream(), device.create_stream()
+    first = ca.from_dlpack(array, device=device)
+    ca.fill(first, 1).start(SingleStream(a))
+    first.free()
+    ca.fill(ca.from_dlpack(array[1:], device=device), 2).start(SingleStream(b))
+    assert controls.advance(b.handle) == 0
+    controls.advance_all()
+    assert array.tolist() == [1, 2, 2, 2]
 
 
 def test_reimported_memory_is_ordered_with_the_original():

@@ -23,7 +23,9 @@ from hypothesis import strategies as st
 
 import cuda_async as ca
 from cuda_async.driver import FunctionInfo, HostImage, ParameterInfo, ParameterKind
+from cuda_async.native import __main__ as native_main
 from cuda_async.native import native
+from cuda_async.native._load import is_switched_off
 from cuda_async.ops._context import ExecutionContext, context_on
 from cuda_async.ops._written import _native_launch, _write_launch
 
@@ -461,6 +463,25 @@ def test_left_out_by_the_environment():
         [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert ran.stdout.split(maxsplit=2) == ["True", "function", "[2.0, 2.0, 2.0, 2.0]\n"]
+
+
+@pytest.mark.parametrize("text", ["0", "off", "False", " no "])
+def test_switched_off_compiles_nothing_anew(monkeypatch, capsys, text):
+    monkeypatch.setenv("CUDA_ASYNC_NATIVE", text)
+    monkeypatch.setattr(native_main, "find_compiled", lambda: "a module")
+    monkeypatch.setattr(native_main, "compile_it", lambda: pytest.fail("compiled again"))
+    assert native_main.main() == 0
+    assert capsys.readouterr().out == f"launches run in Python: switched off by CUDA_ASYNC_NATIVE={text}\n"
+
+
+@pytest.mark.parametrize("text", ["2", "never"])
+def test_switch_that_says_neither(monkeypatch, text):
+    monkeypatch.setenv("CUDA_ASYNC_NATIVE", text)
+    with pytest.raises(ca.ContextError, match=f"CUDA_ASYNC_NATIVE is '{text}'; give 1 or 0"):
+        is_switched_off()
+    for on in ("", "1", "on", "TRUE"):
+        monkeypatch.setenv("CUDA_ASYNC_NATIVE", on)
+        assert not is_switched_off()
 
 
 def run_in_copy(folder, environment):

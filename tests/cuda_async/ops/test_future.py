@@ -20,6 +20,31 @@ def test_finished_states_never_change():
         assert not any((state, move) in TRANSITIONS for move in Move)
 
 
+TAKES_NO_FUTURE = {
+    "from_host": lambda t, f: ca.from_host(f),
+    "from_dlpack": lambda t, f: ca.from_dlpack(f),
+    "from_cuda_array_interface": lambda t, f: ca.from_cuda_array_interface(f),
+    "memcpy": lambda t, f: ca.memcpy(t, f),
+    "memcpy into": lambda t, f: ca.memcpy(f, t),
+    "fill": lambda t, f: ca.fill(t, f),
+    "full": lambda t, f: ca.full(4, f),
+    "foreign": lambda t, f: ca.foreign(print, writes=[f]),
+    "mut": lambda t, f: ca.mut(f),
+    "zip": lambda t, f: ca.zip(f),
+    "then": lambda t, f: ca.value(t).then(lambda _: f).sync(),
+    "graph": lambda t, f: ca.graph_input("x", (4,)).then(ca.copy).graph().sync()(x=f),
+}
+
+
+@pytest.mark.parametrize("use", TAKES_NO_FUTURE.values(), ids=TAKES_NO_FUTURE)
+def test_future_in_place_of_what_it_gives(host, use):
+    tensor, future = ca.zeros(4).sync(), ca.zeros(4).start()
+    with pytest.raises(
+        TypeError, match=r"DeviceFuture; await it first, or go on with \.then\(\) of the operation"
+    ):
+        use(tensor, future)
+
+
 def test_start_submits_at_once(stepped):
     future = ca.zeros(8).start()
     assert future.state == "submitted"

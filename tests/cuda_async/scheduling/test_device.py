@@ -122,6 +122,9 @@ def test_memory_comes_back(device):
 def test_limit_must_be_sensible(device):
     with pytest.raises(ValueError, match="number of bytes or None"):
         device.memory_limit = -1
+    for wrong in (True, 1.5, "1"):
+        with pytest.raises(TypeError, match="number of bytes or None"):
+            device.memory_limit = wrong
 
 
 def test_lost_device_fails_everything_with_its_cause(stepped):

@@ -91,6 +91,33 @@ def test_policy_that_returns_rubbish_is_named(device):
         ca.value(1).schedule(Rubbish()).sync()
 
 
+class Runs:
+    """A policy that runs operations, for each of which it would be asked."""
+
+    def next_stream(self):
+        return ca.zeros(4).sync()
+
+
+@pytest.mark.parametrize("make", [lambda: ca.ones(4), lambda: ca.zip(ca.ones(4))], ids=["one", "several"])
+def test_policy_that_runs_operations_is_refused(host, make):
+    with ca.use_policy(Runs()), pytest.raises(ca.ReentrancyError, match="inside a callback"):
+        make().sync()
+    with ca.use_policy(Runs()), pytest.raises(ca.ReentrancyError, match="inside a callback"):
+        make().start()
+
+
+@pytest.mark.parametrize("name", ["use_device", "use_policy"])
+def test_contexts_are_for_one_with(host, name):
+    value = host if name == "use_device" else ca.SingleStream(host.create_stream())
+    context = getattr(ca, name)(value)
+    with context as given, pytest.raises(RuntimeError, match=rf"call {name}\(\) for each"), context:
+        pass
+    assert given is value
+    with pytest.raises(RuntimeError, match=rf"call {name}\(\) for each"), context:
+        pass
+    assert context(lambda: 7)() == context(lambda: 7)() == 7  # a decorator, which makes one for each call
+
+
 def test_closed_stream_is_refused(device):
     stream = device.create_stream()
     stream.close()

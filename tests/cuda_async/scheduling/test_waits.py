@@ -66,6 +66,15 @@ def test_memory_of_several_streams_is_freed_when_it_returns(stepped, monkeypatch
 
 
 @pytest.mark.timeout(30)
+@pytest.mark.parametrize("start", [lambda op: op.sync(), lambda op: op.start().sync()], ids=["sync", "start"])
+def test_drain_in_a_callback_is_refused(host, start):
+    """It would wait for the operation that it is part of, where that goes on on a worker thread."""
+    op = ca.zeros(4).to_host().map(lambda _: ca.drain().sync())
+    with pytest.raises(ca.ReentrancyError, match=r"drain\(\)\.sync\(\) inside a callback"):
+        start(op)
+
+
+@pytest.mark.timeout(30)
 def test_drain_waits_for_frees(stepped, monkeypatch):
     """Freed on the one stream that used it: the free is work of that stream, and waited for."""
     monkeypatch.setitem(_device._registry, "host:0", stepped)

@@ -137,6 +137,11 @@ def test_wrong_number_of_arguments(args, kwargs, message):
             "an operation, which has not run; give the tensor it yields, or tk.meta",
         ),
         (
+            lambda x: scale(x.partition(16), ca.ones(64).start(), 2.0),
+            tk.KernelArgumentError,
+            "a DeviceFuture; await it, or give its operation",
+        ),
+        (
             lambda x: loose(x.partition(16), vector(), 1j, True, 16),
             tk.KernelArgumentError,
             "n takes tensors and numbers, got complex 1j",

@@ -572,7 +572,8 @@ class Checker:
                     was_read = earlier.sort == "read"
                     whos = cells.get(shadow.read_who if was_read else shadow.write_who)
                     bad = work.order.unordered(member, whos, who) & (numbers == one)
-                    if stored is not None and not was_read and bad.any():
+                    # Not beside an atomic: what that makes, or gives, depends on the order.
+                    if stored is not None and earlier.sort == access == "write" and bad.any():
                         bad &= ~stored.unchanged().reshape(bad.shape)
                     if not bad.any():
                         continue

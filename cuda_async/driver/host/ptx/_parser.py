@@ -17,6 +17,8 @@ from ._syntax import Function, Initializer, Module, Variable
 from ._tokens import Source
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ._tokens import Token
 
 __all__ = ["NEWEST_VERSION", "parse_text"]
@@ -53,8 +55,11 @@ _LIMITS_WITH_VALUES = frozenset(
 _LIMITS_WITHOUT_VALUES = frozenset((".noreturn", ".explicitcluster", ".blocksareclusters", ".unified"))
 
 
-_MAX_PARAMETER_BYTES = 32764
-"""Source: PTX ISA, "Kernel Function Parameters"."""
+_MAX_PARAMETER_BYTES, _MAX_PARAMETER_BYTES_BEFORE = 32764, 4352
+_LARGE_PARAMETERS = (8, 1), 70
+"""From this version and architecture on there may be more. Source: PTX ISA, "Kernel Function Parameters"."""
+_MAX_CONSTANT_BYTES = 65536
+"""Source: PTX ISA, "Constant State Space"."""
 
 
 def parse_text(text: str, name: str) -> Module:
@@ -95,6 +100,7 @@ class _ModuleParser(TokenReader):
         for body in bodies:
             body.parse()
         self._resolve()
+        self._check_constants()
         return self.module
 
     # ------------------------------------------------------------------------------ header
@@ -329,12 +335,8 @@ class _ModuleParser(TokenReader):
         name_token = self.token
         name = self.expect_name("a function's name")
         parameters = self.read_parameters() if self.at("(") else ()
-        size_bytes = sum(parameter.size_bytes for parameter in parameters)
-        if is_entry and size_bytes > _MAX_PARAMETER_BYTES:
-            self.fail(
-                f"the parameters of {name!r} take {size_bytes} bytes; a kernel has at most {_MAX_PARAMETER_BYTES}",
-                name_token,
-            )
+        if is_entry:
+            self._check_parameters(name, _end_of(parameters), name_token)
         self._read_limits(limits)
         function = Function(
             name,
@@ -481,9 +483,35 @@ class _ModuleParser(TokenReader):
             else:
                 alias.alias = known
 
-    def _resolve(self) -> None:
+    def _check_parameters(self, name: str, size_bytes: int, token: Token) -> None:
+        match = _TARGET.fullmatch(self.module.target)
+        assert match is not None
+        version, architecture = _LARGE_PARAMETERS
+        limit, why = _MAX_PARAMETER_BYTES, ""
+        if self.module.version < version or int(match[1]) < architecture:
+            limit = _MAX_PARAMETER_BYTES_BEFORE
+            why = f" before PTX {version[0]}.{version[1]} and sm_{architecture}"
+        if size_bytes > limit:
+            self.fail(
+                f"the parameters of {name!r} take {size_bytes} bytes; a kernel has at most {limit}{why}",
+                token,
+            )
+
+    def _check_constants(self) -> None:
+        constants = [variable for variable in self._variables() if variable.space == "const"]
+        size_bytes = _end_of(constants)
+        if size_bytes > _MAX_CONSTANT_BYTES:
+            raise CompileError(
+                f"{self.source.name}: the .const variables take {size_bytes} bytes; a module has at most "
+                f"{_MAX_CONSTANT_BYTES}"
+            )
+
+    def _variables(self) -> list[Variable]:
         inside = [v for function in self.module.functions.values() for v in function.variables]
-        for variable in (*self.module.variables.values(), *inside):
+        return [*self.module.variables.values(), *inside]
+
+    def _resolve(self) -> None:
+        for variable in self._variables():
             variable.initializer = tuple(
                 (position, self._resolved(variable, value)) for position, value in variable.initializer
             )
@@ -498,6 +526,14 @@ class _ModuleParser(TokenReader):
                 f"{value.symbol!r}, which is not declared"
             )
         return Initializer(value.value, target, value.mask)
+
+
+def _end_of(variables: Sequence[Variable]) -> int:
+    """How many bytes they take one after the other."""
+    end = 0
+    for variable in variables:
+        end = -(-end // variable.alignment) * variable.alignment + variable.size_bytes
+    return end
 
 
 def _product(extents: tuple[int, ...]) -> int:

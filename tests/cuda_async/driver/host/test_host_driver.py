@@ -201,10 +201,10 @@ def test_pageable_memory_is_not_copied(host, stream):
 
 def test_kernels_may_use_imported_numpy_memory(host, stream):
     array, a = np.arange(16, dtype="u1"), host.memory_alloc_async(16, stream)
-    host.memory.add_foreign(array.ctypes.data, 16, array)
+    borrowed = host.memory.add_foreign(array.ctypes.data, 16, array)
     host.copy_device_to_device_async(a, array.ctypes.data, 16, stream)
     assert read(host, stream, a, "u1", 16).tolist() == list(range(16))
-    host.memory.remove_foreign(array.ctypes.data)
+    host.memory.remove_foreign(borrowed)
 
 
 # -------------------------------------------------------------------------------- events and streams

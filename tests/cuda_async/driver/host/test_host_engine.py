@@ -190,6 +190,40 @@ def test_failure_skips_up_to_the_next_record(engine):
     engine.wait_record(second)
 
 
+class Mute(Exception):
+    """An error of somebody else's that does not even let itself be told."""
+
+    def refuse(self, *_):
+        raise LookupError("not to be had")
+
+    __str__ = __repr__ = refuse
+    __traceback__ = __context__ = __notes__ = property(refuse, refuse)
+
+
+def in_a_ring():
+    first, second = ValueError("first"), KeyError("second")
+    first.__context__, second.__context__ = second, first
+    return first
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Mute(), "Mute, which cannot be told: its text is a LookupError"),
+        (ExceptionGroup("several", [Mute()]), "ExceptionGroup: several"),
+        (in_a_ring(), "ValueError: first"),
+    ],
+    ids=["mute", "group", "ring"],
+)
+def test_failure_is_told_whatever_the_error_is(threaded, error, told):
+    queue, record = threaded.add_queue(), EventRecord()
+    threaded.enqueue(queue, fail([], error))
+    threaded.enqueue(queue, record)
+    with pytest.raises(KernelError, match=rf"work failed on the host device: {told}") as caught:
+        threaded.wait_record(record)
+    assert caught.value.__cause__ is error
+
+
 def test_record_raises_the_same_error_each_time(engine):
     """A copy each time, for an error that is raised keeps everything alive that it comes through."""
     queue, record = engine.add_queue(), EventRecord()

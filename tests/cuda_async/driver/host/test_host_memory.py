@@ -225,15 +225,15 @@ def test_foreign_memory_is_accessible_until_removed(memory):
     address = array.ctypes.data
     with pytest.raises(MemoryFault):
         memory.load(addresses(address, 10, 8), "f8")
-    memory.add_foreign(address, 80, array)
+    borrowed = memory.add_foreign(address, 80, array)
     np.testing.assert_array_equal(memory.load(addresses(address, 10, 8), "f8"), array)
     memory.store(addresses(address, 2, 8), np.array([5.0, 6.0]))
     assert array[:2].tolist() == [5, 6]
-    memory.remove_foreign(address)
+    memory.remove_foreign(borrowed)
     with pytest.raises(MemoryFault):
         memory.view(address, 8)
     with pytest.raises(ValueError, match="not foreign memory"):
-        memory.remove_foreign(address)
+        memory.remove_foreign(borrowed)
 
 
 def test_foreign_and_own_memory_in_one_access(memory):
@@ -249,10 +249,21 @@ def test_foreign_and_own_memory_in_one_access(memory):
 
 def test_overlapping_imports_of_one_array(memory):
     array = np.arange(100, dtype="i4")
-    memory.add_foreign(array.ctypes.data, 400, array)
+    whole = memory.add_foreign(array.ctypes.data, 400, array)
     memory.add_foreign(array[50:].ctypes.data, 200, array)
-    memory.remove_foreign(array.ctypes.data)
+    memory.remove_foreign(whole)
     assert memory.view(array[50:].ctypes.data, 200).view("i4").tolist() == list(range(50, 100))
+    with pytest.raises(MemoryFault):
+        memory.view(array.ctypes.data, 4)
+
+
+def test_imports_from_one_address_go_one_by_one(memory):
+    array = np.arange(100, dtype="i4")
+    head = memory.add_foreign(array.ctypes.data, 40, array)
+    whole = memory.add_foreign(array.ctypes.data, 400, array)
+    memory.remove_foreign(head)
+    assert memory.view(array.ctypes.data, 400).view("i4").tolist() == list(range(100))
+    memory.remove_foreign(whole)
     with pytest.raises(MemoryFault):
         memory.view(array.ctypes.data, 4)
 
@@ -268,21 +279,35 @@ def test_read_only_foreign_memory(memory):
         memory.view(array.ctypes.data, 4, "write")
 
 
+def test_foreign_memory_is_writable_where_one_import_is(memory):
+    """Elements 2 to 8 come in to be read only, 4 to 12 to be written, and 0 to 2 too."""
+    array = np.zeros(12, "i4")
+    base = array.ctypes.data
+    for first, last, writable in [(2, 8, False), (4, 12, True), (0, 3, True)]:
+        memory.add_foreign(base + 4 * first, 4 * (last - first), array, writable=writable)
+    memory.store(addresses(base, 12)[[0, 2, 4, 11]], np.array([1, 2, 3, 4], "i4"))
+    memory.view(base + 16, 32, "write").view("i4")[1:3] = 5
+    assert array.tolist() == [1, 0, 2, 0, 3, 5, 5, 0, 0, 0, 0, 4]
+    assert memory.load(addresses(base, 12), "i4").tolist() == array.tolist()
+    for refused in (lambda: memory.store(addresses(base, 12), array), lambda: memory.view(base, 48, "write")):
+        with pytest.raises(MemoryFault, match="is read-only there"):
+            refused()
+
+
 def test_import_of_memory_the_device_has(memory):
     """An exported tensor that comes back, and arrays in pinned memory: nothing changes but who is kept alive."""
     pinned, own = pinned_allocate(4096), memory.allocate(4096)
     for base in (pinned, own):
-        memory.add_foreign(base + 256, 64, None)
-        memory.add_foreign(base + 256, 32, None)
+        borrowed = [memory.add_foreign(base + 256, size, None) for size in (64, 32)]
         where = addresses(base, 1024)
         memory.store(where, np.arange(1024, dtype="i4"))
         mixed = np.concatenate([where, addresses(own, 4)])
         assert memory.load(mixed, "i4")[:1024].tolist() == list(range(1024))
-        memory.remove_foreign(base + 256)
-        memory.remove_foreign(base + 256)
+        for each in borrowed:
+            memory.remove_foreign(each)
         assert memory.view(base + 256, 64).view("i4")[0] == 64
         with pytest.raises(ValueError, match="not foreign"):
-            memory.remove_foreign(base + 256)
+            memory.remove_foreign(borrowed[0])
     pinned_release(pinned)
 
 
@@ -294,13 +319,12 @@ def test_import_across_the_arenas_edge_is_refused(memory):
 def test_removal_in_the_middle_of_an_addition(memory, monkeypatch):
     """A finalizer runs while another import is under way: neither is lost."""
     arrays = [np.arange(4, dtype="i4") for _ in range(3)]
-    for array in arrays[:2]:
-        memory.add_foreign(array.ctypes.data, 16, array)
+    first, _ = [memory.add_foreign(array.ctypes.data, 16, array) for array in arrays[:2]]
     replace = HostMemory._replace_foreign
 
     def interrupted(self, entries):
         monkeypatch.undo()
-        self.remove_foreign(arrays[0].ctypes.data)
+        self.remove_foreign(first)
         replace(self, entries)
 
     monkeypatch.setattr(HostMemory, "_replace_foreign", interrupted)
@@ -316,11 +340,12 @@ def test_foreign_owner_lives_until_removed(memory):
 
     array, owner = np.zeros(4), Owner()
     alive = weakref.ref(owner)
-    memory.add_foreign(array.ctypes.data, 32, owner)
+    borrowed = memory.add_foreign(array.ctypes.data, 32, owner)
     del owner
     gc.collect()
     assert alive() is not None
-    memory.remove_foreign(array.ctypes.data)
+    memory.remove_foreign(borrowed)
+    del borrowed
     gc.collect()
     assert alive() is None
 

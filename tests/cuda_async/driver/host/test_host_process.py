@@ -130,6 +130,22 @@ def test_forked_child_has_a_working_device():
 
 
 @needs_fork
+def test_forked_child_has_its_own_copy_of_memory():
+    result = run(
+        JOIN
+        + """
+views = [host.memory.view(address, 4, "write") for address in (host.pinned_alloc(4), host.memory.allocate(4))]
+def write():
+    for view in views:
+        view.fill(1)
+child(write)
+print(*(view.tolist() for view in views))
+"""
+    )
+    assert (result.stdout, result.stderr) == ("[0, 0, 0, 0] [0, 0, 0, 0]\n", "")
+
+
+@needs_fork
 def test_work_in_flight_is_not_done_twice():
     """In the child it fails with an error that speaks of the fork; the parent goes on; frees keep the books."""
     result = run(

@@ -157,6 +157,15 @@ def test_atomics_conflict_with_plain_accesses():
     assert any({report.first.access, report.second.access} == {"read", "update"} for report in reports)
 
 
+@pytest.mark.parametrize("storer", [0, 1])
+@pytest.mark.parametrize("atomic", ["red.global.add.u32 [%d1], 1;", "atom.global.exch.b32 %r9, [%d1], 1;"])
+def test_atomic_conflicts_with_a_store_of_the_value_it_makes(atomic, storer):
+    """In one order the sum is 1 and in the other 2; what `exch` returns is 0 or 1."""
+    body = f"setp.eq.u32 %p1, %r2, {storer};\n @%p1 bra B;\n {atomic}\n ret;\n B: st.global.u32 [%d1], 1;"
+    (report,) = run(body, grid=2, block=1)
+    assert {report.first.access, report.second.access} == {"write", "update"}
+
+
 LAST_BLOCK = """
     add.s64 %d4, %d3, 128;
     st.global.u32 [%d4], %r1;                // a result per block

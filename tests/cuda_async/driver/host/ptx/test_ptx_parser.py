@@ -163,6 +163,47 @@ def test_static_shared_memory_has_the_limit_of_ptxas():
         loaded_kernel(kernel.format(size=0xC001 - 20000, first=first, second=second))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "refused_bytes"),
+    [
+        (".const .b8 a[65536];", None),
+        (".const .b8 a[65530]; .const .b8 b[7];", 65537),
+        (".const .b8 a; .const .align 8 .b8 b[65528]; .const .b8 c;", 0x10001),
+        (".extern .const .b8 a[40000]; .const .b8 a[40000];", None),
+    ],
+)
+def test_constants_have_the_limit_of_ptxas(sizes, refused_bytes):
+    """It says: File uses too much global constant data (0x10001 bytes, 0x10000 max)."""
+    text = HEADER + sizes + ".entry k() { ret; }"
+    if refused_bytes is None:
+        parse_text(text, "k")
+        return
+    with pytest.raises(CompileError, match=rf"take {refused_bytes} bytes; a module has at most 65536"):
+        parse_text(text, "k")
+
+
+@pytest.mark.parametrize(
+    ("version", "target", "parameters", "refused_bytes"),
+    [
+        ("8.0", "sm_80", ".param .b8 p[4352]", None),
+        ("8.0", "sm_80", ".param .b8 p[4345], .param .b64 q", 0x1108),
+        ("8.1", "sm_60", ".param .b8 p[4353]", 4353),
+        ("8.1", "sm_80", ".param .b8 p[32764]", None),
+        ("8.1", "sm_80", ".param .b8 p[32765]", 0x7FFD),
+    ],
+)
+def test_parameters_have_the_limits_of_ptxas(version, target, parameters, refused_bytes):
+    """It says: Entry function 'k' uses too much parameter space (0x1108 bytes, 0x1100 max)."""
+    text = f".version {version}\n.target {target}\n.address_size 64\n.entry k({parameters}) {{ ret; }}"
+    if refused_bytes is None:
+        parse_text(text, "k")
+        return
+    with pytest.raises(
+        CompileError, match=f"the parameters of 'k' take {refused_bytes} bytes; a kernel has at most"
+    ):
+        parse_text(text, "k")
+
+
 def test_refused_module_gives_its_memory_back():
     memory = HostMemory(1 << 20)
     text = HEADER + ".global .b8 g[4096]; .entry k() { .shared .b8 x[50000]; ret; }"

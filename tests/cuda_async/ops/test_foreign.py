@@ -1,0 +1,92 @@
+"""Calls of other libraries on the host device: what the function may not do, and what its failure looks like."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+import cuda_async as ca
+from cuda_async.errors import KernelError
+
+WAITS = {
+    "await drain": lambda _: ca.drain(),
+    "drain": lambda _: ca.drain().sync(),
+    "await event": lambda later: later[0].record(),
+    "await future": lambda later: later[1],
+    "future": lambda later: later[1].sync(),
+    "aclose stream": lambda later: later[0].aclose(),
+    "close stream": lambda later: later[0].close(),
+    "aclose device": lambda later: later[0].device.aclose(),
+    "close device": lambda later: later[0].device.close(),
+    "synchronize": lambda later: later[0].device.synchronize(),
+    "aclose graph": lambda later: later[2].aclose(),
+    "close graph": lambda later: later[2].close(),
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+def test_waiting_for_the_device_in_its_work_is_refused(host, wait):
+    """The device would wait for itself: the stream, the future and the graph have work behind the call."""
+    stream, x = host.create_stream(), ca.zeros(4).sync()
+    graph, is_enqueued = ca.zeros(4).graph().sync(), threading.Event()
+
+    async def in_a_loop():
+        assert is_enqueued.wait(10)
+        await wait(later)
+
+    call = ca.foreign(lambda _: asyncio.run(in_a_loop()), writes=[x]).start(ca.SingleStream(stream))
+    later = (stream, ca.copy(x).start(ca.SingleStream(stream)), graph)
+    graph.launch().start(ca.SingleStream(stream))
+    is_enqueued.set()
+    with pytest.raises(KernelError, match="ReentrancyError"):
+        call.sync()
+    assert ca.ones(4).to_host().sync().tolist() == [1.0] * 4
+
+
+class Unspeakable(ca.CudaAsyncError):
+    def __str__(self):
+        raise LookupError("no text")
+
+
+def test_error_without_a_text_is_told(host):
+    def fail(_):
+        raise Unspeakable
+
+    with pytest.raises(KernelError, match="Unspeakable, which cannot be told") as info:
+        ca.foreign(fail).sync()
+    assert isinstance(info.value.__cause__, Unspeakable)
+
+
+async def coroutine(_):
+    pass
+
+
+def generator(_):
+    yield
+
+
+@pytest.mark.parametrize("fn", [coroutine, generator])
+def test_function_that_would_not_run_is_refused(fn):
+    with pytest.raises(TypeError, match=rf"^{fn.__name__} .*foreign\(\)"):
+        ca.foreign(fn)
+
+
+@pytest.mark.parametrize(
+    "make", [coroutine, generator, ca.value], ids=["coroutine", "generator", "operation"]
+)
+def test_what_would_never_run_is_not_returned(host, make):
+    with pytest.raises(KernelError, match=r"given to foreign\(\), returned a \w+, which would never run"):
+        ca.foreign(lambda stream: make(stream)).sync()
+
+
+def test_arrays_made_before_reach_the_tensors(host):
+    """The way that the docstring of `foreign` names; during the call NumPy would not wait for the write."""
+    t = ca.zeros(3).sync()
+    array = np.from_dlpack(t)
+    assert ca.foreign(lambda _: array.fill(3), writes=[t]).last().to_host().sync().tolist() == [3.0] * 3
+    with pytest.raises(KernelError, match="BufferError"):
+        ca.foreign(lambda _: np.from_dlpack(t), writes=[t]).sync()
