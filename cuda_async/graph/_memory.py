@@ -25,9 +25,8 @@ from bisect import bisect_left, insort
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import ClosedError, StaleOutputError
+from ..errors import ClosedError, NotFilledYetError, StaleOutputError
 from ..memory import Buffer, Usage
-from ..ops._shared import NotFilledYetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -248,6 +247,11 @@ class GraphBuffer(Buffer):
     @address.setter
     def address(self, address: int) -> None:
         self._start = address
+
+    @property
+    def start(self) -> int:
+        """Where it is, whatever it holds."""
+        return self._start
 
     @property
     def usage(self) -> Usage:

@@ -434,10 +434,7 @@ def _meet(buffers: Iterable[Buffer], others: Iterable[Buffer]) -> bool:
 
 
 def _range(buffer: Buffer) -> range:
-    start = getattr(buffer, "_start", buffer.address)
-    if start < 0:  # freed
-        start = ~start
-    return range(start, start + buffer.size_bytes)
+    return range(buffer.start, buffer.start + buffer.size_bytes)
 
 
 def nodes_of(graph: CudaGraph[Any], nodes: list[Node]) -> tuple[GraphNode, ...]:

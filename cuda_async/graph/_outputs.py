@@ -43,7 +43,7 @@ class _Launch:
     def buffer(self, recorded: Buffer) -> GraphBuffer:
         found = self._buffers.get(recorded)
         if found is None:
-            start = recorded._start if isinstance(recorded, GraphBuffer) else recorded.address
+            start = recorded.start
             found = self._buffers[recorded] = GraphBuffer(
                 self._state, self._generation, root_of(recorded), start, recorded.size_bytes
             )
@@ -203,7 +203,7 @@ class OutputTemplate:
         elif buffer.is_overwritten or buffer.is_void or buffer.is_freed:
             buffer.check_usable()
         self.size_bytes += tensor.nbytes
-        start = buffer._start if isinstance(buffer, GraphBuffer) else buffer.address
+        start = buffer.start
         self._ranges.append(range(start, start + buffer.size_bytes))
         address, dtype, shape, strides = tensor._address, tensor.dtype, tensor.shape, tensor.strides
         return lambda launch: launch.tensor(buffer, address, dtype, shape, strides)

@@ -360,7 +360,7 @@ class Recorder:
             lane.wait_for(reader)
         users.writer = lane
         users.readers = set()
-        start = buffer._start if isinstance(buffer, GraphBuffer) else buffer.address
+        start = buffer.start
         lane.written.append((start, buffer.size_bytes))
         if not self.is_own(buffer):
             lane.writes[buffer] = None
