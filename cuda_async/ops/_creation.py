@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._rounding import rounded
 from ..memory import DType, PinnedBlock, Tensor, as_dtype, as_shape, fill_pattern
 from ._op import DeviceOp, refuse_attribute
 
@@ -163,7 +164,7 @@ def host_array(
         as_dtype(found.dtype)  # only numbers are converted, and no complex ones
         if found.dtype.kind in "iu" and kind.kind in "iu" and not isinstance(array, (np.ndarray, np.generic)):
             return np.asarray(array, kind), kind  # as it is: Python's ints must fit
-        return (found if found.dtype == kind else found.astype(kind)), kind
+        return (found if found.dtype == kind else rounded(found, kind)), kind
     return found, as_dtype(found.dtype)
 
 

@@ -81,6 +81,9 @@ def test_foreign_byte_order_is_refused():
         (0.1, "float32", struct.pack("<f", 0.1)),
         (1.5, "float16", struct.pack("<e", 1.5)),
         (257.0, "bfloat16", struct.pack("<H", 0x4380)),
+        (1 + 2**-8 + 2**-40, "bfloat16", struct.pack("<H", 0x3F81)),  # half way in float32
+        (2**30 + 2**22 + 1, "bfloat16", struct.pack("<H", 0x4E81)),
+        (2**70 + 2**46 + 1, "float32", struct.pack("<f", 2.0**70 + 2.0**47)),  # half way in float64
         (1.0, "float8_e4m3fn", b"\x38"),
         (1.0, "float8_e5m2", b"\x3c"),
         (7, "float32", struct.pack("<f", 7)),
