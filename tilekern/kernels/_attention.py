@@ -197,27 +197,30 @@ def attention_decode(
         shares = min(
             int(splits or 0) or max(1, min(busy, 64, -(-steps // 2))), max(1, steps), COMBINED // side
         )
-        parts = ca.empty((batch, key_heads, shares, group, size), "float32").map(ca.mut)
-        weights = ca.empty((batch, key_heads, shares, group), "float32").map(ca.mut)
-        place = mutable(
-            output("attention_decode", out, q.shape, q.dtype, view=(batch, key_heads, group, size))
-        )
         factor = _factor("attention_decode", scale, size)
         grouped = viewed("attention_decode", (batch, key_heads, group, size), q=q)
         tile = (rows, block, max(16, side))
-        op = tuned(raw.attention_decode, occupancy=occupancy)(
-            parts, weights, grouped, keys, values, positions, factor, int(window or 0), tile
-        ).grid((shares, key_heads if group else 0, batch))
         at_once = max(1, COMBINED // (power_of_two(shares) * side))
         last = (power_of_two(shares), min(power_of_two(group), at_once), side)
-        combined = op.then(
-            lambda made: (
-                following(raw.combine_shares)(place, made[0], made[1], last)
-                .grid((key_heads, batch, -(-group // last[1])))
-                .first()
+
+        def made() -> DeviceOp[Tensor]:
+            place = mutable(
+                output("attention_decode", out, q.shape, q.dtype, view=(batch, key_heads, group, size))
             )
-        )
-        return with_later("attention_decode", combined, out=out).reshape(q.shape)
+            parts = ca.empty((batch, key_heads, shares, group, size), "float32").map(ca.mut)
+            weights = ca.empty((batch, key_heads, shares, group), "float32").map(ca.mut)
+            op = tuned(raw.attention_decode, occupancy=occupancy)(
+                parts, weights, grouped, keys, values, positions, factor, int(window or 0), tile
+            ).grid((shares, key_heads if group else 0, batch))
+            return op.then(
+                lambda found: (
+                    following(raw.combine_shares)(place, found[0], found[1], last)
+                    .grid((key_heads, batch, -(-group // last[1])))
+                    .first()
+                )
+            )
+
+        return with_later("attention_decode", made, out=out).reshape(q.shape)
 
     return with_tensors(
         "attention_decode", launch, {"out": out}, q=q, keys=keys, values=values, positions=positions

@@ -119,10 +119,12 @@ def with_tensors(
         made = iter(values)
         tensors = {p: next(made) if isinstance(o, DeviceOp) else o for p, o in operands.items()}
         for parameter, value in tensors.items():
-            if value is None or type(value) is Tensor:
+            if type(value) is Tensor or operands[parameter] is None:
                 continue
             hint = ""
-            if isinstance(value, tuple | list):
+            if value is None:
+                hint = "; .map(lambda _: tensor) goes on with the tensor that it wrote"
+            elif isinstance(value, tuple | list):
                 hint = "; .first(), .last() or [i] takes one of them"
             elif isinstance(value, ca.Partition | ca.MappedPartition):
                 hint = "; .unpartition() makes a tensor of it"
@@ -182,32 +184,44 @@ def check_operands(
         check_aliases(name, list(written.values()), list(read.values()), [*written, *read])
 
 
-def with_later(name: str, op: DeviceOp[T], **later: Tensor | None) -> DeviceOp[T]:
-    """`op`, of several kernels: what only a later one takes is checked to be there yet when the first is to run.
+class _WithLater(DeviceOp[T]):
+    """`with_later(name, make, ...)`."""
 
-    Memory may be freed after the call, and a graph's output be overwritten by its next launch.
+    _composite = True
 
-    Raises:
-        ClosedError, StaleOutputError, NotFilledYetError: when it runs; nothing was enqueued.
-    """
-    tensors = {parameter: tensor for parameter, tensor in later.items() if tensor is not None}
-    if not tensors:
-        return op
+    def __init__(self, name: str, make: Callable[[], DeviceOp[T]], later: dict[str, Tensor]) -> None:
+        self._name = name
+        self._make = make
+        self._later = later
+        self._made: DeviceOp[T] | None = make()
 
-    def checked(ctx: ca.ExecutionContext) -> DeviceOp[T]:
-        for parameter, tensor in tensors.items():
+    def _enter(self, execution: Any) -> DeviceOp[T]:
+        stream = execution.ctx.stream
+        for parameter, tensor in self._later.items():
             buffer = tensor._buffer
             if buffer.address < 0 or buffer.is_recorded:
                 try:
-                    if ctx.stream._recorder is None:
+                    if stream._recorder is None:
                         buffer.check_filled()
                     else:
                         buffer.check_usable()
                 except ca.CudaAsyncError as error:
-                    raise type(error)(f"{name}: {parameter}: {error}") from None
-        return op
+                    raise type(error)(f"{self._name}: {parameter}: {error}") from None
+        made, self._made = self._made, None
+        return (self._make() if made is None else made)._take()
 
-    return ca.with_context(checked)
+
+def with_later(name: str, make: Callable[[], DeviceOp[T]], **later: Tensor | None) -> DeviceOp[T]:
+    """`make()`, of several kernels: what only a later one takes is checked to be there yet when the first is to run.
+
+    Memory may be freed after the call, and a graph's output be overwritten by its next launch. It is made now, so that
+    mistakes show at the call, and anew where it runs again, as a shared operation whose recording was given up does:
+    what the later kernels take may be operations, and these run once.
+
+    Raises:
+        ClosedError, StaleOutputError, NotFilledYetError: when it runs; nothing was enqueued.
+    """
+    return _WithLater(name, make, {parameter: t for parameter, t in later.items() if t is not None})
 
 
 def output(

@@ -51,23 +51,28 @@ def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
     def launch(x: Tensor) -> DeviceOp[Tensor]:
         check_dtype("argmax", FLOATS, x=x)
         rows, columns = _scores("argmax", x=x)
-        place = output("argmax", out, (rows,), ca.int32)
         chunk = min(CHUNK, power_of_two(columns))
         chunks = -(-columns // chunk)
-        values = ca.empty((rows, chunks), ca.float32).partition((1, 1))
+
         if chunks == 1:
-            found = raw.argmax_chunks(values, place.reshape(rows, 1).partition((1, 1)), x, chunk)
-            return found[1].unpartition().reshape(rows)
-        places = ca.empty((rows, chunks), ca.int32).partition((1, 1))
-        found = raw.argmax_chunks(values, places, x, chunk)
-        op = found.then(
-            lambda made: first_of(
-                following(raw.argmax_of_chunks)(
-                    place.partition(1), made[0].unpartition(), made[1].unpartition(), power_of_two(chunks)
+            values = ca.empty((rows, 1), ca.float32).partition((1, 1))
+            place = output("argmax", out, (rows,), ca.int32).reshape(rows, 1).partition((1, 1))
+            return raw.argmax_chunks(values, place, x, chunk)[1].unpartition().reshape(rows)
+
+        def made() -> DeviceOp[Tensor]:
+            place = output("argmax", out, (rows,), ca.int32).partition(1)
+            values = ca.empty((rows, chunks), ca.float32).partition((1, 1))
+            places = ca.empty((rows, chunks), ca.int32).partition((1, 1))
+            last = power_of_two(chunks)
+            return raw.argmax_chunks(values, places, x, chunk).then(
+                lambda found: first_of(
+                    following(raw.argmax_of_chunks)(
+                        place, found[0].unpartition(), found[1].unpartition(), last
+                    )
                 )
             )
-        )
-        return with_later("argmax", op, out=out)
+
+        return with_later("argmax", made, out=out)
 
     return with_tensors("argmax", launch, {"out": out}, x=x)
 
@@ -123,23 +128,27 @@ def sample_top_k(
         check_shape("sample_top_k", (rows,), counters=counters)
         if k > columns:
             raise ValueError(f"sample_top_k: k is {k}, a row has {columns} elements")
-        place = output("sample_top_k", out, (rows,), ca.int32)
         if takes_likeliest:
+            output("sample_top_k", out, (rows,), ca.int32)  # refused by this name
             return argmax(logits, out=out)
         size = power_of_two(k)
         chunk = min(CHUNK, power_of_two(columns))
         candidates = -(-columns // chunk) * size
-        values = ca.empty((rows, candidates), ca.float32).partition((1, size))
-        places = ca.empty((rows, candidates), ca.int32).partition((1, size))
         rest = (counters, float(temperature), float(top_p), k0, k1, k, (power_of_two(candidates), size))
-        op = raw.top_k_chunks(values, places, logits, k, chunk).then(
-            lambda made: first_of(
-                following(raw.sample_candidates)(
-                    place.partition(1), made[0].unpartition(), made[1].unpartition(), *rest
+
+        def made() -> DeviceOp[Tensor]:
+            place = output("sample_top_k", out, (rows,), ca.int32).partition(1)
+            values = ca.empty((rows, candidates), ca.float32).partition((1, size))
+            places = ca.empty((rows, candidates), ca.int32).partition((1, size))
+            return raw.top_k_chunks(values, places, logits, k, chunk).then(
+                lambda found: first_of(
+                    following(raw.sample_candidates)(
+                        place, found[0].unpartition(), found[1].unpartition(), *rest
+                    )
                 )
             )
-        )
-        return with_later("sample_top_k", op, counters=counters, out=out)
+
+        return with_later("sample_top_k", made, counters=counters, out=out)
 
     return with_tensors("sample_top_k", launch, {"out": out}, logits=logits, counters=counters)
 
