@@ -129,7 +129,8 @@ def _check_heads(name: str, q: Tensor, **cached: Tensor) -> None:
     check_dtype(name, FLOATS, q=q)
     check_dtype(name, (q.dtype,), **cached)
     if q.ndim != 4 or keys.ndim != 4 or q.shape[0] != keys.shape[0] or q.shape[3] != keys.shape[3]:
-        raise shape_error(name, q=q, **{keys_name: keys})
+        axes = {"q": "batch, heads, queries, size", keys_name: "batch, key heads, keys, size"}
+        raise shape_error(name, axes, q=q, **{keys_name: keys})
     check_shape(name, keys.shape, **{values_name: values})
     if q.shape[1] % keys.shape[1] if keys.shape[1] else q.shape[1]:
         raise ValueError(f"{name}: {q.shape[1]} heads are no multiple of {keys.shape[1]} key heads")
@@ -181,7 +182,8 @@ def attention_decode(
 
     def launch(q: Tensor, keys: Tensor, values: Tensor, positions: Tensor) -> DeviceOp[Tensor]:
         if q.ndim != 3 or keys.ndim != 4 or q.shape[0] != keys.shape[0] or q.shape[2] != keys.shape[3]:
-            raise shape_error("attention_decode", q=q, keys=keys)
+            axes = {"q": "batch, heads, size", "keys": "batch, key heads, capacity, size"}
+            raise shape_error("attention_decode", axes, q=q, keys=keys)
         _check_heads("attention_decode", q[:, :, None, :], keys=keys, values=values)
         check_dtype("attention_decode", INT32, positions=positions)
         batch, heads, size = q.shape
@@ -249,10 +251,10 @@ def update_cache(
         check_dtype("update_cache", FLOATS, keys=keys)
         check_dtype("update_cache", (keys.dtype,), values=values, k=k, v=v)
         check_dtype("update_cache", INT32, positions=positions)
-        check_shape("update_cache", (None, None, None, None), keys=keys)
+        check_shape("update_cache", ("batch", "key heads", "capacity", "size"), keys=keys)
         batch, heads, _, size = keys.shape
         check_shape("update_cache", keys.shape, values=values)
-        check_shape("update_cache", (batch, heads, None, size), k=k)
+        check_shape("update_cache", (batch, heads, "new tokens", size), k=k)
         check_shape("update_cache", k.shape, v=v)
         check_shape("update_cache", (batch,), positions=positions)
         tile = (power_of_two(heads), power_of_two(size))
@@ -313,7 +315,7 @@ def rotary(
         if x.ndim != 3 or x.shape[2] % 2:
             raise ValueError(f"rotary: x is (tokens, heads, head size), an even size, got {tuple(x.shape)}")
         tokens, heads, size = x.shape
-        check_shape("rotary", (None, size // 2), cosine=cosine)
+        check_shape("rotary", ("positions", size // 2), cosine=cosine)
         check_shape("rotary", cosine.shape, sine=sine)
         check_shape("rotary", (tokens,), positions=positions)
         pairs = (tokens, heads, size // 2, 2) if interleaved else (tokens, heads, 2, size // 2)

@@ -115,7 +115,7 @@ def _multiplied(
         check_dtype(name, FLOATS, a=a, bias=bias, residual=residual)
         check_dtype(name, (a.dtype,), b=b)
         if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
-            raise shape_error(name, a=a, b=b)
+            raise shape_error(name, {"a": "m, k", "b": "k, n"}, a=a, b=b)
         (m, k), n = a.shape, b.shape[1]
         check_shape(name, (n,), bias=bias)
         check_shape(name, (m, n), residual=residual)
@@ -317,7 +317,7 @@ def _layer(
         check_dtype(name, FLOATS, x=x, bias=bias, residual=residual)
         check_dtype(name, (x.dtype,), weight=weight)
         if not x.ndim or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
-            raise shape_error(name, x=x, weight=weight)
+            raise shape_error(name, {"x": "..., k", "weight": "n, k"}, x=x, weight=weight)
         n, k = weight.shape
         shape = (*x.shape[:-1], n)
         check_shape(name, (n,), bias=bias)
@@ -349,7 +349,7 @@ def matvec(
 
     def launch(weight: Tensor, x: Tensor, bias: Tensor | None) -> DeviceOp[Tensor]:
         if x.ndim != 1:
-            raise shape_error("matvec", weight=weight, x=x)
+            raise shape_error("matvec", {"weight": "n, k", "x": "k"}, weight=weight, x=x)
         return _layer("matvec", "none", False, out)(x, weight, bias, None)
 
     return with_tensors("matvec", launch, {"out": out}, optional=1, weight=weight, x=x, bias=bias)
@@ -370,7 +370,7 @@ def batched_matmul(
         check_dtype("batched_matmul", FLOATS, a=a)
         check_dtype("batched_matmul", (a.dtype,), b=b)
         if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
-            raise shape_error("batched_matmul", a=a, b=b)
+            raise shape_error("batched_matmul", {"a": "batch, m, k", "b": "batch, k, n"}, a=a, b=b)
         (count, m, k), n = a.shape, b.shape[2]
         plan = product_plan(a, m, n, k, tf32=tf32, count=count)
         copied = _copied(a, b, tf32)

@@ -276,26 +276,56 @@ def check_dtype(name: str, allowed: Types, **tensors: Tensor | None) -> None:
             )
 
 
-def check_shape(name: str, expected: Sequence[int | None], **tensors: Tensor | None) -> None:
-    """Refuse other shapes; None stands for any extent."""
+def check_shape(name: str, expected: Sequence[int | str], **tensors: Tensor | None) -> None:
+    """Refuse other shapes; a word names an axis of any extent.
+
+    Raises:
+        ValueError: names the tensor, its shape, what it must be, and a view that is so, if reshaping makes one.
+    """
     for parameter, tensor in tensors.items():
-        if tensor is None or tensor.shape == expected:
+        if tensor is None or tensor.shape == expected or _fits(tensor.shape, expected):
             continue
-        shape = tensor.shape
-        if len(shape) != len(expected) or any(
-            e is not None and s != e for s, e in zip(shape, expected, strict=True)
-        ):
-            wanted = ", ".join("any" if e is None else str(e) for e in expected)
-            comma = "," if len(expected) == 1 else ""
-            raise ValueError(
-                f"{name}: {parameter} has the shape {tuple(shape)}, it must be ({wanted}{comma})"
-            )
+        shape, count = tuple(tensor.shape), len(expected)
+        more = len(shape) - count
+        seen = (1,) * -more + shape if more < 0 else (math.prod(shape[: more + 1]), *shape[more + 1 :])
+        advice = f"; pass {parameter}.reshape({seen})" if more and _fits(seen, expected) else ""
+        wanted = ", ".join(map(str, expected)) + ("," if count == 1 else "")
+        raise ValueError(f"{name}: {parameter} has the shape {shape}, it must be ({wanted}){advice}")
 
 
-def shape_error(name: str, **tensors: Tensor) -> ValueError:
-    """Shapes that do not go together."""
+def _fits(shape: Sequence[int], expected: Sequence[int | str]) -> bool:
+    return len(shape) == len(expected) and all(
+        isinstance(e, str) or s == e for s, e in zip(shape, expected, strict=True)
+    )
+
+
+def shape_error(name: str, axes: Mapping[str, str], **tensors: Tensor) -> ValueError:
+    """Shapes that do not go together, and why.
+
+    Args:
+        axes: of each tensor, by parameter, the names of its axes, as in "m, k"; those of one name have one extent.
+            Before the others, "..." stands for any.
+    """
     given = ", ".join(f"{parameter} {tuple(t.shape)}" for parameter, t in tensors.items())
-    return ValueError(f"{name}: these shapes do not go together: {given}")
+    meant = " and ".join(f"{parameter} is ({axes[parameter]})" for parameter in tensors)
+    return ValueError(
+        f"{name}: these shapes do not go together: {given}; {meant}, but {_conflict(axes, tensors)}"
+    )
+
+
+def _conflict(axes: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    found: dict[str, tuple[str, int]] = {}
+    for parameter, tensor in tensors.items():
+        names, shape = axes[parameter].split(", "), tensor.shape
+        if names[0] == "...":
+            names, shape = names[1:], shape[1 - len(names) :]
+        if len(shape) != len(names):
+            return f"{parameter} has {tensor.ndim} {'axis' if tensor.ndim == 1 else 'axes'}"
+        for axis, extent in zip(names, shape, strict=True):
+            first, before = found.setdefault(axis, (parameter, extent))
+            if before != extent:
+                return f"{axis} is {before} in {first} and {extent} in {parameter}"
+    raise AssertionError(f"{tensors} go together as {axes}")
 
 
 def power_of_two(n: int) -> int:

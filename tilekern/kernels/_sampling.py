@@ -78,7 +78,7 @@ def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
 
 
 def _scores(name: str, **tensor: Tensor) -> tuple[int, int]:
-    check_shape(name, (None, None), **tensor)
+    check_shape(name, ("rows", "columns"), **tensor)
     ((rows, columns),) = (scores.shape for scores in tensor.values())
     if not 1 <= columns <= 1 << 23:
         raise ValueError(f"{name}: a row has 1 to {1 << 23} elements, got {columns}")
@@ -127,7 +127,9 @@ def sample_top_k(
         rows, columns = _scores("sample_top_k", logits=logits)
         check_shape("sample_top_k", (rows,), counters=counters)
         if k > columns:
-            raise ValueError(f"sample_top_k: k is {k}, a row has {columns} elements")
+            raise ValueError(
+                f"sample_top_k: k is {k}, a row has {columns} elements; pass k={columns} or less"
+            )
         if takes_likeliest:
             output("sample_top_k", out, (rows,), ca.int32)  # refused by this name
             return argmax(logits, out=out)

@@ -43,7 +43,7 @@ def test_transpose_of_each_matrix_of_a_batch(values):
         lambda turned: k.transpose(turned, out=back)
     ).sync()
     assert np.array_equal(back.to_host().sync().astype("f8"), x64)
-    with pytest.raises(ValueError, match=r"transpose: .* x \(70,\)"):
+    with pytest.raises(ValueError, match=r"transpose: x has the shape \(70,\)"):
         k.transpose(x[0, :, 0])
 
 
