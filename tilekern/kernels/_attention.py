@@ -75,9 +75,9 @@ def attention(
             h * heads // key heads and those behind it share key head h.
         causal: a query sees the keys up to its own; the last query stands at the last key.
         window: with `causal`, a query sees that many keys, its own included.
-        lengths: int32 (batch,): the keys that count, the first ones; all if left out. What lies behind may be anything.
-            An infinite value or NaN among those that count reaches queries that do not see it too: 0 times it is no
-            number.
+        lengths: int32 (batch,): the keys that count, the first ones, none below 0; all if left out, or if there are not
+            as many. What lies behind may be anything. An infinite value or NaN among those that count reaches queries
+            that do not see it too: 0 times it is no number.
         scale: 1 / sqrt(head size) if left out.
         tf32: float32 factors are rounded to tfloat32, which is faster; see `matmul`.
         out: where the result goes, like q; new memory, contiguous, if not given. A query that sees no key gives zeros.
@@ -169,7 +169,8 @@ def attention_decode(
         keys, values: (batch, key heads, capacity, head size), as `update_cache` fills them.
         positions: int32 (batch,): where each token stands, below the capacity; it sees the keys 0 to positions[b]. What
             lies behind may be anything, as in a cache of `ca.empty` (of which the checking mode says that nothing has
-            written it: there, make caches with `ca.zeros`).
+            written it: there, make caches with `ca.zeros`). From the capacity on it stands at the last one, and below 0
+            it sees none, which gives zeros.
         window: it sees that many at most, the last ones; what lies before may be anything too.
         scale: 1 / sqrt(head size) if left out.
         splits: how many shares, chosen if left out; fewer where there are not as many, or heads are large.

@@ -79,7 +79,8 @@ def mean_pool(x: Operand, lengths: Operand | None = None, *, out: Tensor | None 
 
     Args:
         x: (batch, tokens, columns).
-        lengths: int32 (batch,): the tokens that count, the first ones; all if left out. 0 gives zeros.
+        lengths: int32 (batch,): the tokens that count, the first ones; all if left out, or if there are not as many. 0
+            and less give zeros.
         out: where the result goes, (batch, columns); new memory if not given.
     """
 

@@ -166,7 +166,8 @@ def cross_entropy(
 
     Args:
         logits: (rows, classes). labels: int32 or int64 (rows,). One that is no class gives NaN.
-        ignore: the label of rows that do not count: their loss is 0, and the mean is over the others.
+        ignore: the label of rows that do not count: their loss is 0, and the mean is over the others, NaN if there are
+            none.
         reduction: "mean" and "sum" give float32 (1,), "none" float32 (rows,).
     """
     check_choice("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))
