@@ -129,10 +129,10 @@ def ones(shape: object, dtype: object = np.float32) -> DeviceOp[Tensor]:
 
 
 def full(shape: object, value: float | np.generic, dtype: object = np.float32) -> DeviceOp[Tensor]:
-    """A new tensor with every element `value`.
+    """A new tensor with every element `value`: among integers without its fraction, beyond a float type infinite.
 
     Raises:
-        OverflowError: an int that `dtype` cannot hold.
+        OverflowError: a number that an integer `dtype` cannot hold, or an int beyond every float.
     """
     kind = as_dtype(dtype)
     return Full(as_shape(shape), fill_pattern(value, kind), kind)

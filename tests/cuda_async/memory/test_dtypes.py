@@ -89,6 +89,14 @@ def test_foreign_byte_order_is_refused():
         (7, "float32", struct.pack("<f", 7)),
         (1e300, "float32", struct.pack("<f", float("inf"))),
         (np.float32(2), "int16", b"\x02\x00"),
+        (1.5, "int8", b"\x01"),
+        (-0.5, "uint8", b"\x00"),
+        (127.9, "int8", b"\x7f"),
+        (1e50, "float16", struct.pack("<e", float("inf"))),
+        (-1e50, "bfloat16", struct.pack("<H", 0xFF80)),
+        (10**300, "float32", struct.pack("<f", float("inf"))),
+        (1e50, "float8_e4m3fn", b"\x7f"),
+        (1e50, "float8_e5m2", b"\x7c"),
     ],
 )
 def test_fill_pattern_is_one_element(value, name, expected):
@@ -96,7 +104,15 @@ def test_fill_pattern_is_one_element(value, name, expected):
 
 
 @pytest.mark.parametrize(
-    ("value", "name"), [(128, "int8"), (-1, "uint8"), (2**32, "uint32"), (np.int64(-(2**40)), "int32")]
+    ("value", "name"),
+    [
+        (128, "int8"),
+        (-1, "uint8"),
+        (2**32, "uint32"),
+        (np.int64(-(2**40)), "int32"),
+        (128.5, "int8"),
+        (-1.0, "uint8"),
+    ],
 )
 def test_fill_pattern_refuses_what_does_not_fit(value, name):
     with pytest.raises(OverflowError, match=rf"{value} does not fit {name} \("):
