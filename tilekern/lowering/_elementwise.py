@@ -200,29 +200,27 @@ def _div(b: Lowerer, op: DivOp) -> None:
 
 @lowers(FloorDivOp)
 def _floordiv(b: Lowerer, op: FloorDivOp) -> None:
-    # of unsigned numbers both are the same, and only this one is accepted
-    is_signed = dtype_of_value(op.lhs).is_signed
-    b[op.result] = _quotient(b, op, RoundingMode.NEGATIVE_INF if is_signed else RoundingMode.ZERO)
+    """By -1 it is the negation: the assembler takes a `divi` by what it sees to be -1 never to wrap."""
+    dtype, divisor = dtype_of_value(op.lhs), b.number(op.rhs)
+    lhs, rhs = b[op.lhs], b[op.rhs]
+    if not dtype.is_signed:  # of these both roundings are the same, and only this one is accepted
+        b[op.result] = b.fn.divi(lhs, rhs, Signedness.UNSIGNED, RoundingMode.ZERO)
+    elif divisor == -1:
+        b[op.result] = _negated(b, lhs)
+    elif divisor is not None:
+        b[op.result] = b.fn.divi(lhs, rhs, Signedness.SIGNED, RoundingMode.NEGATIVE_INF)
+    else:
+        one, minus_one = (b.fn.constant(b.tile(op.rhs), number) for number in (1, -1))
+        negates = b.fn.cmpi(ComparisonPredicate.EQUAL, rhs, minus_one)
+        other = b.fn.select(negates, one, rhs)
+        quotient = b.fn.divi(lhs, other, Signedness.SIGNED, RoundingMode.NEGATIVE_INF)
+        b[op.result] = b.fn.select(negates, _negated(b, lhs), quotient)
 
 
 @lowers(TruncDivOp)
 def _truncdiv(b: Lowerer, op: TruncDivOp) -> None:
-    b[op.result] = _quotient(b, op, RoundingMode.ZERO)
-
-
-def _quotient(b: Lowerer, op: FloorDivOp | TruncDivOp, rounding: RoundingMode) -> TileValue:
-    """By -1 it is the negation: the assembler takes a `divi` by what it sees to be -1 never to wrap."""
-    dtype, divisor = dtype_of_value(op.lhs), b.number(op.rhs)
-    lhs, rhs = b[op.lhs], b[op.rhs]
-    if not dtype.is_signed or divisor not in (None, -1):
-        return b.fn.divi(lhs, rhs, signedness(dtype), rounding)
-    negated = _negated(b, lhs)
-    if divisor == -1:
-        return negated
-    one, minus_one = (b.fn.constant(b.tile(op.rhs), number) for number in (1, -1))
-    is_minus_one = b.fn.cmpi(ComparisonPredicate.EQUAL, rhs, minus_one)
-    quotient = b.fn.divi(lhs, b.fn.select(is_minus_one, one, rhs), signedness(dtype), rounding)
-    return b.fn.select(is_minus_one, negated, quotient)
+    """Of places by counts, as the front end makes them: by 1 or more."""
+    b[op.result] = b.fn.divi(b[op.lhs], b[op.rhs], signedness(dtype_of_value(op.lhs)), RoundingMode.ZERO)
 
 
 @lowers(ModOp)
