@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Final, Literal
 import ml_dtypes
 import numpy as np
 
+from cuda_async._rounding import odd_float32, odd_float64
+from cuda_async._rounding import rounded as once_rounded
+
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
@@ -105,7 +108,11 @@ class DType:
         """The number of a float type that `number` is converted to: the nearest one.
 
         Beyond the largest number of fp8 and fp4 it is that one; float8_e8m0fnu takes the power of two at or below.
+
+        Raises:
+            OverflowError: an int that is larger than every float64.
         """
+        number = float(number) if self.bits == 64 else odd_float64(number)
         if self.bits == 64 or number != number:
             return number
         if self.name == "float8_e8m0fnu":
@@ -121,12 +128,12 @@ class DType:
             largest = float(ml_dtypes.finfo(self.dtype).max)
             number = max(-largest, min(number, largest))
         if self.name == "tfloat32":
-            bits = int(np.asarray(number, np.float32).view(np.uint32))
+            bits = int(odd_float32(np.asarray(number)).view(np.uint32))
             if bits & 0x7F800000 != 0x7F800000:
                 bits = (bits + 0xFFF + (bits >> 13 & 1)) & 0xFFFFE000
             return float(np.asarray(bits, np.uint32).view(np.float32))
         with np.errstate(over="ignore"):
-            return float(np.asarray(number).astype(self.dtype))
+            return float(once_rounded(np.asarray(number), self.dtype))
 
     def holds(self, value: int) -> bool:
         """True when an integer type can hold `value` exactly."""

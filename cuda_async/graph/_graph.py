@@ -301,10 +301,11 @@ class CudaGraph(Generic[T]):
 
         Args:
             inputs: by name, a tensor or an array of the input's shape and type, which is copied into it; a number,
-                which fills it; or an operation that yields a tensor. Inputs that are not named stay what they are.
+                which fills it as `fill` does; or an operation that yields a tensor. Inputs that are not named stay what
+                they are.
         Raises:
             TypeError: no such input, a value without a name, or another element type. ValueError: another shape.
-                ContextError: a tensor of another device. OverflowError: a number that the input's type cannot hold.
+                ContextError: a tensor of another device. OverflowError: a number that an integer type cannot hold.
                 (Of operations: when it runs.)
         """
         return self._with_inputs(unnamed, inputs, copies=False)

@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from .._rounding import odd_float64, rounded
 from ._hints import instead_of_a_value
 
 __all__ = [
@@ -158,13 +159,13 @@ def _pattern(value: object, dtype: DType) -> bytes:
     if isinstance(value, int) and value.bit_length() > 64:  # NumPy has no integer so long
         number: int = value
         try:
-            value = float(number)
+            value = odd_float64(number)
         except OverflowError:
             raise OverflowError(
                 f"{_shown(number)} does not fit {dtype.name}: no float is so large; give float('inf') for infinity"
             ) from None
     with np.errstate(over="ignore"):
-        made = np.asarray(value).astype(dtype)
+        made = rounded(np.asarray(value), dtype)
     if dtype.name == EXPONENTS and np.isnan(made.astype(np.float32)) and value == value:
         if value == 0:
             return b"\0"

@@ -430,10 +430,10 @@ def memcpy(dst: Tensor, src: object) -> DeviceOp[Tensor]:
 
 
 def fill(tensor: Tensor, value: float | np.generic) -> DeviceOp[Tensor]:
-    """Set every element of an existing tensor (or view) to `value`; yields the tensor.
+    """Set every element of an existing tensor (or view) to `value`, converted as by `full`; yields the tensor.
 
     Raises:
-        OverflowError: an int that the element type cannot hold. ValueError: elements share memory.
+        OverflowError: a number that an integer element type cannot hold. ValueError: elements share memory.
     """
     target = _target(tensor, "fill()")
     return Fill(target, fill_pattern(value, target.dtype))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._rounding import rounded
 from ..memory import DType, PinnedBlock, Tensor, as_dtype, as_shape, fill_pattern
 from ..memory._hints import instead_of_a_value
 from ._op import DeviceOp, refuse_attribute
@@ -129,10 +130,10 @@ def ones(shape: object, dtype: object = np.float32) -> DeviceOp[Tensor]:
 
 
 def full(shape: object, value: float | np.generic, dtype: object = np.float32) -> DeviceOp[Tensor]:
-    """A new tensor with every element `value`.
+    """A new tensor with every element `value`: among integers without its fraction, beyond a float type infinite.
 
     Raises:
-        OverflowError: an int that `dtype` cannot hold.
+        OverflowError: a number that an integer `dtype` cannot hold, or an int beyond every float.
     """
     kind = as_dtype(dtype)
     return Full(as_shape(shape), fill_pattern(value, kind), kind)
@@ -169,7 +170,7 @@ def host_array(
         as_dtype(found.dtype)  # only numbers are converted, and no complex ones
         if found.dtype.kind in "iu" and kind.kind in "iu" and not isinstance(array, (np.ndarray, np.generic)):
             return np.asarray(array, kind), kind  # as it is: Python's ints must fit
-        return (found if found.dtype == kind else found.astype(kind)), kind
+        return (found if found.dtype == kind else rounded(found, kind)), kind
     return found, as_dtype(found.dtype)
 
 

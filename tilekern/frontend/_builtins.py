@@ -50,6 +50,7 @@ _READING: dict[type, tuple[str, ...]] = {
 }
 """Methods of Python's containers that change nothing."""
 
+_ANNOTATIONS = (language.Tile, language.Tensor, language.OwnedTile)
 _UNCHANGING = (str, tuple, int, float, range, frozenset, types.GenericAlias)
 
 Args = tuple[object, ...]
@@ -77,6 +78,11 @@ def call_builtin(t: Translator, function: object, args: Args, kwargs: Keywords) 
     if isinstance(function, type):
         if record_fields(function) is not None and holds_tiles((args, tuple(kwargs.values()))):
             return make_record(t, function, args, kwargs)
+        if issubclass(function, _ANNOTATIONS):
+            raise t.wrong_type(
+                f"tk.{name} is for annotations and isinstance, and makes nothing; tk.full(shape, value, dtype) makes a "
+                "tile, and x.astype(dtype) converts one"
+            )
         takes_tiles = issubclass(function, tuple) and hasattr(function, "_fields")
     else:
         takes_tiles = isinstance(getattr(function, "__self__", None), dict | tuple | list)
@@ -215,6 +221,8 @@ def _as_loose(t: Translator, value: Loose) -> Loose:
 def _power(t: Translator, function: object, args: Args, kwargs: Keywords) -> object:
     if len(args) == 2 and not kwargs and holds_tiles(args):
         return binary(t, "**", args[0], args[1])
+    if holds_tiles((args, tuple(kwargs.values()))):
+        raise t.wrong_type("pow of tiles takes a base and an exponent; a remainder of it is x ** y % z")
     return compute(t, function, args, kwargs)
 
 

@@ -144,7 +144,7 @@ class Translator:
         value: bool | int | float
         if dtype.is_float:
             try:
-                value = dtype.rounded(float(number))
+                value = dtype.rounded(number)
             except OverflowError:
                 raise self.wrong_value(f"{_shown(number)} is too large for {dtype.name}") from None
         elif dtype is bool_:

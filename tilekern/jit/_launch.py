@@ -32,7 +32,7 @@ class KernelLaunch(DeviceOp[tuple[Any, ...]]):
             if isinstance(arg, DeviceOp):
                 # the operations among the arguments run first
                 self._composite = True
-                self._lazy = collect([a for a in args if isinstance(a, DeviceOp)])
+                self._lazy = collect([a for a in args if isinstance(a, DeviceOp)])._take()
                 break
 
     def grid(self, grid: Any) -> KernelLaunch:
@@ -70,7 +70,13 @@ class KernelLaunch(DeviceOp[tuple[Any, ...]]):
 
     def _enter(self, execution: Any) -> DeviceOp[Any]:
         assert self._lazy is not None
-        return self._lazy.then(self._launch_with)._take()
+        execution.frames.append(self)
+        return self._lazy  # it was taken once: a shared operation may come here again
+
+    def _resume(self, execution: Any, values: list[Any]) -> DeviceOp[Any] | None:
+        if execution.host_pending and execution.wait_for_host_data(self, values):
+            return None
+        return self._launch_with(values)
 
     def _launch_with(self, values: list[Any]) -> KernelLaunch:
         """The launch, with the outputs of the operations among the arguments in their places."""

@@ -307,7 +307,7 @@ def as_scalar(where: str, parameter: Parameter, arg: object) -> tuple[DType, boo
 def packed(dtype: DType, number: bool | int | float) -> bool | int | float:
     """A scalar as it is packed: a bfloat16 goes as its bits."""
     if dtype is bfloat16:
-        return int(np.asarray(number, np.float32).astype(bfloat16.dtype).view(np.uint16))
+        return int(np.asarray(dtype.rounded(number), dtype.dtype).view(np.uint16))
     return number
 
 

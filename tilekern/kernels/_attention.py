@@ -75,9 +75,9 @@ def attention(
             h * heads // key heads and those behind it share key head h.
         causal: a query sees the keys up to its own; the last query stands at the last key.
         window: with `causal`, a query sees that many keys, its own included.
-        lengths: int32 (batch,): the keys that count, the first ones; all if left out. What lies behind may be anything.
-            An infinite value or NaN among those that count reaches queries that do not see it too: 0 times it is no
-            number.
+        lengths: int32 (batch,): the keys that count, the first ones, none below 0; all if left out, or if there are not
+            as many. What lies behind may be anything. An infinite value or NaN among those that count reaches queries
+            that do not see it too: 0 times it is no number.
         scale: 1 / sqrt(head size) if left out.
         tf32: float32 factors are rounded to tfloat32, which is faster; see `matmul`.
         out: where the result goes, like q; new memory, contiguous, if not given. A query that sees no key gives zeros.
@@ -129,7 +129,8 @@ def _check_heads(name: str, q: Tensor, **cached: Tensor) -> None:
     check_dtype(name, FLOATS, q=q)
     check_dtype(name, (q.dtype,), **cached)
     if q.ndim != 4 or keys.ndim != 4 or q.shape[0] != keys.shape[0] or q.shape[3] != keys.shape[3]:
-        raise shape_error(name, q=q, **{keys_name: keys})
+        axes = {"q": "batch, heads, queries, size", keys_name: "batch, key heads, keys, size"}
+        raise shape_error(name, axes, q=q, **{keys_name: keys})
     check_shape(name, keys.shape, **{values_name: values})
     if q.shape[1] % keys.shape[1] if keys.shape[1] else q.shape[1]:
         raise ValueError(f"{name}: {q.shape[1]} heads are no multiple of {keys.shape[1]} key heads")
@@ -168,7 +169,8 @@ def attention_decode(
         keys, values: (batch, key heads, capacity, head size), as `update_cache` fills them.
         positions: int32 (batch,): where each token stands, below the capacity; it sees the keys 0 to positions[b]. What
             lies behind may be anything, as in a cache of `ca.empty` (of which the checking mode says that nothing has
-            written it: there, make caches with `ca.zeros`).
+            written it: there, make caches with `ca.zeros`). From the capacity on it stands at the last one, and below 0
+            it sees none, which gives zeros.
         window: it sees that many at most, the last ones; what lies before may be anything too.
         scale: 1 / sqrt(head size) if left out.
         splits: how many shares, chosen if left out; fewer where there are not as many, or heads are large.
@@ -181,7 +183,8 @@ def attention_decode(
 
     def launch(q: Tensor, keys: Tensor, values: Tensor, positions: Tensor) -> DeviceOp[Tensor]:
         if q.ndim != 3 or keys.ndim != 4 or q.shape[0] != keys.shape[0] or q.shape[2] != keys.shape[3]:
-            raise shape_error("attention_decode", q=q, keys=keys)
+            axes = {"q": "batch, heads, size", "keys": "batch, key heads, capacity, size"}
+            raise shape_error("attention_decode", axes, q=q, keys=keys)
         _check_heads("attention_decode", q[:, :, None, :], keys=keys, values=values)
         check_dtype("attention_decode", INT32, positions=positions)
         batch, heads, size = q.shape
@@ -197,27 +200,30 @@ def attention_decode(
         shares = min(
             int(splits or 0) or max(1, min(busy, 64, -(-steps // 2))), max(1, steps), COMBINED // side
         )
-        parts = ca.empty((batch, key_heads, shares, group, size), "float32").map(ca.mut)
-        weights = ca.empty((batch, key_heads, shares, group), "float32").map(ca.mut)
-        place = mutable(
-            output("attention_decode", out, q.shape, q.dtype, view=(batch, key_heads, group, size))
-        )
         factor = _factor("attention_decode", scale, size)
         grouped = viewed("attention_decode", (batch, key_heads, group, size), q=q)
         tile = (rows, block, max(16, side))
-        op = tuned(raw.attention_decode, occupancy=occupancy)(
-            parts, weights, grouped, keys, values, positions, factor, int(window or 0), tile
-        ).grid((shares, key_heads if group else 0, batch))
         at_once = max(1, COMBINED // (power_of_two(shares) * side))
         last = (power_of_two(shares), min(power_of_two(group), at_once), side)
-        combined = op.then(
-            lambda made: (
-                following(raw.combine_shares)(place, made[0], made[1], last)
-                .grid((key_heads, batch, -(-group // last[1])))
-                .first()
+
+        def made() -> DeviceOp[Tensor]:
+            place = mutable(
+                output("attention_decode", out, q.shape, q.dtype, view=(batch, key_heads, group, size))
             )
-        )
-        return with_later("attention_decode", combined, out=out).reshape(q.shape)
+            parts = ca.empty((batch, key_heads, shares, group, size), "float32").map(ca.mut)
+            weights = ca.empty((batch, key_heads, shares, group), "float32").map(ca.mut)
+            op = tuned(raw.attention_decode, occupancy=occupancy)(
+                parts, weights, grouped, keys, values, positions, factor, int(window or 0), tile
+            ).grid((shares, key_heads if group else 0, batch))
+            return op.then(
+                lambda found: (
+                    following(raw.combine_shares)(place, found[0], found[1], last)
+                    .grid((key_heads, batch, -(-group // last[1])))
+                    .first()
+                )
+            )
+
+        return with_later("attention_decode", made, out=out).reshape(q.shape)
 
     return with_tensors(
         "attention_decode", launch, {"out": out}, q=q, keys=keys, values=values, positions=positions
@@ -246,10 +252,10 @@ def update_cache(
         check_dtype("update_cache", FLOATS, keys=keys)
         check_dtype("update_cache", (keys.dtype,), values=values, k=k, v=v)
         check_dtype("update_cache", INT32, positions=positions)
-        check_shape("update_cache", (None, None, None, None), keys=keys)
+        check_shape("update_cache", ("batch", "key heads", "capacity", "size"), keys=keys)
         batch, heads, _, size = keys.shape
         check_shape("update_cache", keys.shape, values=values)
-        check_shape("update_cache", (batch, heads, None, size), k=k)
+        check_shape("update_cache", (batch, heads, "new tokens", size), k=k)
         check_shape("update_cache", k.shape, v=v)
         check_shape("update_cache", (batch,), positions=positions)
         tile = (power_of_two(heads), power_of_two(size))
@@ -310,7 +316,7 @@ def rotary(
         if x.ndim != 3 or x.shape[2] % 2:
             raise ValueError(f"rotary: x is (tokens, heads, head size), an even size, got {tuple(x.shape)}")
         tokens, heads, size = x.shape
-        check_shape("rotary", (None, size // 2), cosine=cosine)
+        check_shape("rotary", ("positions", size // 2), cosine=cosine)
         check_shape("rotary", cosine.shape, sine=sine)
         check_shape("rotary", (tokens,), positions=positions)
         pairs = (tokens, heads, size // 2, 2) if interleaved else (tokens, heads, 2, size // 2)

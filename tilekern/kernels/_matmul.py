@@ -115,12 +115,11 @@ def _multiplied(
         check_dtype(name, FLOATS, a=a, bias=bias, residual=residual)
         check_dtype(name, (a.dtype,), b=b)
         if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
-            raise shape_error(name, a=a, b=b)
+            raise shape_error(name, {"a": "m, k", "b": "k, n"}, a=a, b=b)
         (m, k), n = a.shape, b.shape[1]
         check_shape(name, (n,), bias=bias)
         check_shape(name, (m, n), residual=residual)
         plan = product_plan(a, m, n, k, tf32=tf32)
-        place = output(name, out, (m, n), a.dtype)
         product = _Product(a, b, bias, residual, activation, precision_of(a, tf32))
         steps = -(-k // plan.depth)  # a share has one at least: more shares would be sums of nothing
         parts = 1 if persistent else int(splits or 0) or _splits(plan, m, n, k, multiprocessors(a))
@@ -132,14 +131,17 @@ def _multiplied(
         if plan.num_worker_warps is None and plan.form == "persistent" and activation in _SLOW:
             plan = plan._replace(num_worker_warps=EIGHT_WARPS, occupancy=None, latency=None)
         later = {"bias": bias, "residual": residual, "out": out}
+        copied = _copied(a, b, tf32)
 
-        def multiply(a: Tensor, b: Tensor) -> DeviceOp[Tensor]:
-            return _made(plan, parts, place, product._replace(a=a, b=b))
+        def made() -> DeviceOp[Tensor]:
+            place = output(name, out, (m, n), a.dtype)
+            return _along_rows(
+                a, b, copied, lambda a, b: _made(plan, parts, place, product._replace(a=a, b=b))
+            )
 
-        copies = _along_rows(a, b, tf32, multiply)
-        if copies is not None:
-            return with_later(name, copies, **dict(zip(factors, (a, b), strict=True)), **later)
-        return with_later(name, multiply(a, b), **later) if parts > 1 else multiply(a, b)
+        if any(copied):
+            later |= dict(zip(factors, (a, b), strict=True))
+        return with_later(name, made, **later) if any(copied) or parts > 1 else made()
 
     return launch
 
@@ -168,17 +170,21 @@ def _made(
     return first_of(_hinted(raw.matmul_epilogue, plan)(tiles, *rest, plan.latency))
 
 
-def _along_rows(
-    a: Tensor, b: Tensor, tf32: bool, multiply: Callable[[Tensor, Tensor], DeviceOp[Tensor]]
-) -> DeviceOp[Tensor] | None:
-    """`multiply(a, b)` of copies that lie along the common axis, or None where it is sooner done without.
+def _copied(a: Tensor, b: Tensor, tf32: bool) -> tuple[bool, bool]:
+    """Whether the product of (..., m, k) and (..., k, n) is sooner done of copies that lie along the common axis."""
+    return copy_pays(a, -1, b.shape[-1], tf32=tf32), copy_pays(b, -2, a.shape[-2], tf32=tf32)
 
-    Shapes are (..., m, k) and (..., k, n).
-    """
-    m, n = a.shape[-2], b.shape[-1]
-    copy_a, copy_b = copy_pays(a, -1, n, tf32=tf32), copy_pays(b, -2, m, tf32=tf32)
+
+def _along_rows(
+    a: Tensor,
+    b: Tensor,
+    copied: tuple[bool, bool],
+    multiply: Callable[[Tensor, Tensor], DeviceOp[Tensor]],
+) -> DeviceOp[Tensor]:
+    """`multiply(a, b)`, of copies where `_copied` says so."""
+    copy_a, copy_b = copied
     if not copy_a and not copy_b:
-        return None
+        return multiply(a, b)
     first = transpose(_swapped(a)) if copy_a else ca.value(a)
     second = transpose(b).map(_swapped) if copy_b else ca.value(b)
     return ca.zip(first, second).then(lambda factors: multiply(*factors))
@@ -311,7 +317,7 @@ def _layer(
         check_dtype(name, FLOATS, x=x, bias=bias, residual=residual)
         check_dtype(name, (x.dtype,), weight=weight)
         if not x.ndim or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
-            raise shape_error(name, x=x, weight=weight)
+            raise shape_error(name, {"x": "..., k", "weight": "n, k"}, x=x, weight=weight)
         n, k = weight.shape
         shape = (*x.shape[:-1], n)
         check_shape(name, (n,), bias=bias)
@@ -343,7 +349,7 @@ def matvec(
 
     def launch(weight: Tensor, x: Tensor, bias: Tensor | None) -> DeviceOp[Tensor]:
         if x.ndim != 1:
-            raise shape_error("matvec", weight=weight, x=x)
+            raise shape_error("matvec", {"weight": "n, k", "x": "k"}, weight=weight, x=x)
         return _layer("matvec", "none", False, out)(x, weight, bias, None)
 
     return with_tensors("matvec", launch, {"out": out}, optional=1, weight=weight, x=x, bias=bias)
@@ -364,21 +370,25 @@ def batched_matmul(
         check_dtype("batched_matmul", FLOATS, a=a)
         check_dtype("batched_matmul", (a.dtype,), b=b)
         if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
-            raise shape_error("batched_matmul", a=a, b=b)
+            raise shape_error("batched_matmul", {"a": "batch, m, k", "b": "batch, k, n"}, a=a, b=b)
         (count, m, k), n = a.shape, b.shape[2]
         plan = product_plan(a, m, n, k, tf32=tf32, count=count)
-        place = output("batched_matmul", out, (count, m, n), a.dtype)
-        tiles = place.partition((1, plan.rows, plan.columns))
+        copied = _copied(a, b, tf32)
 
-        def multiply(a: Tensor, b: Tensor) -> DeviceOp[Tensor]:
-            rest = (a, b, plan.depth, precision_of(a, tf32))
-            if plan.form == "persistent":
-                walk = _walked(tiles, (1, *GROUP), plan, count * plan.tiles(m, n), multiprocessors(a))
-                kernel = _hinted(raw.batched_matmul_persistent, plan)
-                return first_of(kernel(walk, *rest, plan.latency))
-            return first_of(_hinted(raw.batched_matmul, plan)(tiles, *rest))
+        def made() -> DeviceOp[Tensor]:
+            place = output("batched_matmul", out, (count, m, n), a.dtype)
+            tiles = place.partition((1, plan.rows, plan.columns))
 
-        copies = _along_rows(a, b, tf32, multiply)
-        return multiply(a, b) if copies is None else with_later("batched_matmul", copies, a=a, b=b, out=out)
+            def multiply(a: Tensor, b: Tensor) -> DeviceOp[Tensor]:
+                rest = (a, b, plan.depth, precision_of(a, tf32))
+                if plan.form == "persistent":
+                    walk = _walked(tiles, (1, *GROUP), plan, count * plan.tiles(m, n), multiprocessors(a))
+                    kernel = _hinted(raw.batched_matmul_persistent, plan)
+                    return first_of(kernel(walk, *rest, plan.latency))
+                return first_of(_hinted(raw.batched_matmul, plan)(tiles, *rest))
+
+            return _along_rows(a, b, copied, multiply)
+
+        return with_later("batched_matmul", made, a=a, b=b, out=out) if any(copied) else made()
 
     return with_tensors("batched_matmul", launch, {"out": out}, a=a, b=b)

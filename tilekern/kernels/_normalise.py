@@ -141,17 +141,20 @@ def _softmax_in_shares(x: Tensor, chunk: int, out: Tensor | None) -> DeviceOp[Te
     across = rows_of("softmax", x=x)
     rows, columns = across.shape
     count = -(-columns // chunk)
-    place = output("softmax", out, x.shape, x.dtype, view=(rows, columns)).partition((1, chunk))
-    largest, total = (ca.empty((rows, count), ca.float32).partition((1, 1)) for _ in range(2))
-    op = raw.softmax_shares(largest, total, across, chunk).then(
-        lambda made: first_of(
-            following(raw.softmax_of_shares)(
-                place, across, made[0].tensor, made[1].tensor, power_of_two(count)
-            ),
-            x.shape,
+
+    def made() -> DeviceOp[Tensor]:
+        place = output("softmax", out, x.shape, x.dtype, view=(rows, columns)).partition((1, chunk))
+        largest, total = (ca.empty((rows, count), ca.float32).partition((1, 1)) for _ in range(2))
+        return raw.softmax_shares(largest, total, across, chunk).then(
+            lambda found: first_of(
+                following(raw.softmax_of_shares)(
+                    place, across, found[0].tensor, found[1].tensor, power_of_two(count)
+                ),
+                x.shape,
+            )
         )
-    )
-    return with_later("softmax", op, out=out)
+
+    return with_later("softmax", made, out=out)
 
 
 def rms_norm(

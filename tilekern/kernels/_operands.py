@@ -121,10 +121,12 @@ def with_tensors(
         made = iter(values)
         tensors = {p: next(made) if isinstance(o, DeviceOp) else o for p, o in operands.items()}
         for parameter, value in tensors.items():
-            if value is None or type(value) is Tensor:
+            if type(value) is Tensor or operands[parameter] is None:
                 continue
             hint = ""
-            if isinstance(value, tuple | list):
+            if value is None:
+                hint = "; .map(lambda _: tensor) goes on with the tensor that it wrote"
+            elif isinstance(value, tuple | list):
                 hint = "; .first(), .last() or [i] takes one of them"
             elif isinstance(value, ca.Partition | ca.MappedPartition):
                 hint = "; .unpartition() makes a tensor of it"
@@ -184,32 +186,44 @@ def check_operands(
         check_aliases(name, list(written.values()), list(read.values()), [*written, *read])
 
 
-def with_later(name: str, op: DeviceOp[T], **later: Tensor | None) -> DeviceOp[T]:
-    """`op`, of several kernels: what only a later one takes is checked to be there yet when the first is to run.
+class _WithLater(DeviceOp[T]):
+    """`with_later(name, make, ...)`."""
 
-    Memory may be freed after the call, and a graph's output be overwritten by its next launch.
+    _composite = True
 
-    Raises:
-        ClosedError, StaleOutputError, NotFilledYetError: when it runs; nothing was enqueued.
-    """
-    tensors = {parameter: tensor for parameter, tensor in later.items() if tensor is not None}
-    if not tensors:
-        return op
+    def __init__(self, name: str, make: Callable[[], DeviceOp[T]], later: dict[str, Tensor]) -> None:
+        self._name = name
+        self._make = make
+        self._later = later
+        self._made: DeviceOp[T] | None = make()
 
-    def checked(ctx: ca.ExecutionContext) -> DeviceOp[T]:
-        for parameter, tensor in tensors.items():
+    def _enter(self, execution: Any) -> DeviceOp[T]:
+        stream = execution.ctx.stream
+        for parameter, tensor in self._later.items():
             buffer = tensor._buffer
             if buffer.address < 0 or buffer.is_recorded:
                 try:
-                    if ctx.stream._recorder is None:
+                    if stream._recorder is None:
                         buffer.check_filled()
                     else:
                         buffer.check_usable()
                 except ca.CudaAsyncError as error:
-                    raise type(error)(f"{name}: {parameter}: {error}") from None
-        return op
+                    raise type(error)(f"{self._name}: {parameter}: {error}") from None
+        made, self._made = self._made, None
+        return (self._make() if made is None else made)._take()
 
-    return ca.with_context(checked)
+
+def with_later(name: str, make: Callable[[], DeviceOp[T]], **later: Tensor | None) -> DeviceOp[T]:
+    """`make()`, of several kernels: what only a later one takes is checked to be there yet when the first is to run.
+
+    Memory may be freed after the call, and a graph's output be overwritten by its next launch. It is made now, so that
+    mistakes show at the call, and anew where it runs again, as a shared operation whose recording was given up does:
+    what the later kernels take may be operations, and these run once.
+
+    Raises:
+        ClosedError, StaleOutputError, NotFilledYetError: when it runs; nothing was enqueued.
+    """
+    return _WithLater(name, make, {parameter: t for parameter, t in later.items() if t is not None})
 
 
 def output(
@@ -264,26 +278,56 @@ def check_dtype(name: str, allowed: Types, **tensors: Tensor | None) -> None:
             )
 
 
-def check_shape(name: str, expected: Sequence[int | None], **tensors: Tensor | None) -> None:
-    """Refuse other shapes; None stands for any extent."""
+def check_shape(name: str, expected: Sequence[int | str], **tensors: Tensor | None) -> None:
+    """Refuse other shapes; a word names an axis of any extent.
+
+    Raises:
+        ValueError: names the tensor, its shape, what it must be, and a view that is so, if reshaping makes one.
+    """
     for parameter, tensor in tensors.items():
-        if tensor is None or tensor.shape == expected:
+        if tensor is None or tensor.shape == expected or _fits(tensor.shape, expected):
             continue
-        shape = tensor.shape
-        if len(shape) != len(expected) or any(
-            e is not None and s != e for s, e in zip(shape, expected, strict=True)
-        ):
-            wanted = ", ".join("any" if e is None else str(e) for e in expected)
-            comma = "," if len(expected) == 1 else ""
-            raise ValueError(
-                f"{name}: {parameter} has the shape {tuple(shape)}, it must be ({wanted}{comma})"
-            )
+        shape, count = tuple(tensor.shape), len(expected)
+        more = len(shape) - count
+        seen = (1,) * -more + shape if more < 0 else (math.prod(shape[: more + 1]), *shape[more + 1 :])
+        advice = f"; pass {parameter}.reshape({seen})" if more and _fits(seen, expected) else ""
+        wanted = ", ".join(map(str, expected)) + ("," if count == 1 else "")
+        raise ValueError(f"{name}: {parameter} has the shape {shape}, it must be ({wanted}){advice}")
 
 
-def shape_error(name: str, **tensors: Tensor) -> ValueError:
-    """Shapes that do not go together."""
+def _fits(shape: Sequence[int], expected: Sequence[int | str]) -> bool:
+    return len(shape) == len(expected) and all(
+        isinstance(e, str) or s == e for s, e in zip(shape, expected, strict=True)
+    )
+
+
+def shape_error(name: str, axes: Mapping[str, str], **tensors: Tensor) -> ValueError:
+    """Shapes that do not go together, and why.
+
+    Args:
+        axes: of each tensor, by parameter, the names of its axes, as in "m, k"; those of one name have one extent.
+            Before the others, "..." stands for any.
+    """
     given = ", ".join(f"{parameter} {tuple(t.shape)}" for parameter, t in tensors.items())
-    return ValueError(f"{name}: these shapes do not go together: {given}")
+    meant = " and ".join(f"{parameter} is ({axes[parameter]})" for parameter in tensors)
+    return ValueError(
+        f"{name}: these shapes do not go together: {given}; {meant}, but {_conflict(axes, tensors)}"
+    )
+
+
+def _conflict(axes: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    found: dict[str, tuple[str, int]] = {}
+    for parameter, tensor in tensors.items():
+        names, shape = axes[parameter].split(", "), tensor.shape
+        if names[0] == "...":
+            names, shape = names[1:], shape[1 - len(names) :]
+        if len(shape) != len(names):
+            return f"{parameter} has {tensor.ndim} {'axis' if tensor.ndim == 1 else 'axes'}"
+        for axis, extent in zip(names, shape, strict=True):
+            first, before = found.setdefault(axis, (parameter, extent))
+            if before != extent:
+                return f"{axis} is {before} in {first} and {extent} in {parameter}"
+    raise AssertionError(f"{tensors} go together as {axes}")
 
 
 def power_of_two(n: int) -> int:

@@ -15,7 +15,6 @@ from ._operands import (
     first_of,
     output,
     power_of_two,
-    shape_error,
     tuned,
     viewed,
     with_tensors,
@@ -38,7 +37,7 @@ def embedding(ids: Operand, table: Operand, *, out: Tensor | None = None) -> Dev
     def launch(ids: Tensor, table: Tensor) -> DeviceOp[Tensor]:
         check_dtype("embedding", INTEGERS, ids=ids)
         check_dtype("embedding", FLOATS, table=table)
-        check_shape("embedding", (None, None), table=table)
+        check_shape("embedding", ("entries", "columns"), table=table)
         columns = table.shape[1]
         width = min(1024, power_of_two(columns))
         # Of 4096 rows of 384 on an H200, two in a block take 7.4 us, and one 8.0; of 512 rows of 576 one is enough.
@@ -63,7 +62,9 @@ def transpose(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
     def launch(x: Tensor) -> DeviceOp[Tensor]:
         check_dtype("transpose", FLOATS, x=x)
         if x.ndim not in (2, 3):
-            raise shape_error("transpose", x=x)
+            raise ValueError(
+                f"transpose: x has the shape {tuple(x.shape)}, it must be (m, n) or (batch, m, n)"
+            )
         *batch, rows, columns = x.shape
         tile = (*(1 for _ in batch), min(64, power_of_two(columns)), min(64, power_of_two(rows)))
         place = output("transpose", out, (*batch, columns, rows), x.dtype).partition(tile)
@@ -78,14 +79,15 @@ def mean_pool(x: Operand, lengths: Operand | None = None, *, out: Tensor | None 
 
     Args:
         x: (batch, tokens, columns).
-        lengths: int32 (batch,): the tokens that count, the first ones; all if left out. 0 gives zeros.
+        lengths: int32 (batch,): the tokens that count, the first ones; all if left out, or if there are not as many. 0
+            and less give zeros.
         out: where the result goes, (batch, columns); new memory if not given.
     """
 
     def launch(x: Tensor, lengths: Tensor | None) -> DeviceOp[Tensor]:
         check_dtype("mean_pool", FLOATS, x=x)
         check_dtype("mean_pool", INT32, lengths=lengths)
-        check_shape("mean_pool", (None, None, None), x=x)
+        check_shape("mean_pool", ("batch", "tokens", "columns"), x=x)
         batch, tokens, columns = x.shape
         check_shape("mean_pool", (batch,), lengths=lengths)
         width = min(128, power_of_two(columns))

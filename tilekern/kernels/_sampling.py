@@ -51,29 +51,34 @@ def argmax(x: Operand, *, out: Tensor | None = None) -> DeviceOp[Tensor]:
     def launch(x: Tensor) -> DeviceOp[Tensor]:
         check_dtype("argmax", FLOATS, x=x)
         rows, columns = _scores("argmax", x=x)
-        place = output("argmax", out, (rows,), ca.int32)
         chunk = min(CHUNK, power_of_two(columns))
         chunks = -(-columns // chunk)
-        values = ca.empty((rows, chunks), ca.float32).partition((1, 1))
+
         if chunks == 1:
-            found = raw.argmax_chunks(values, place.reshape(rows, 1).partition((1, 1)), x, chunk)
-            return found[1].unpartition().reshape(rows)
-        places = ca.empty((rows, chunks), ca.int32).partition((1, 1))
-        found = raw.argmax_chunks(values, places, x, chunk)
-        op = found.then(
-            lambda made: first_of(
-                following(raw.argmax_of_chunks)(
-                    place.partition(1), made[0].unpartition(), made[1].unpartition(), power_of_two(chunks)
+            values = ca.empty((rows, 1), ca.float32).partition((1, 1))
+            place = output("argmax", out, (rows,), ca.int32).reshape(rows, 1).partition((1, 1))
+            return raw.argmax_chunks(values, place, x, chunk)[1].unpartition().reshape(rows)
+
+        def made() -> DeviceOp[Tensor]:
+            place = output("argmax", out, (rows,), ca.int32).partition(1)
+            values = ca.empty((rows, chunks), ca.float32).partition((1, 1))
+            places = ca.empty((rows, chunks), ca.int32).partition((1, 1))
+            last = power_of_two(chunks)
+            return raw.argmax_chunks(values, places, x, chunk).then(
+                lambda found: first_of(
+                    following(raw.argmax_of_chunks)(
+                        place, found[0].unpartition(), found[1].unpartition(), last
+                    )
                 )
             )
-        )
-        return with_later("argmax", op, out=out)
+
+        return with_later("argmax", made, out=out)
 
     return with_tensors("argmax", launch, {"out": out}, x=x)
 
 
 def _scores(name: str, **tensor: Tensor) -> tuple[int, int]:
-    check_shape(name, (None, None), **tensor)
+    check_shape(name, ("rows", "columns"), **tensor)
     ((rows, columns),) = (scores.shape for scores in tensor.values())
     if not 1 <= columns <= 1 << 23:
         raise ValueError(f"{name}: a row has 1 to {1 << 23} elements, got {columns}")
@@ -122,24 +127,30 @@ def sample_top_k(
         rows, columns = _scores("sample_top_k", logits=logits)
         check_shape("sample_top_k", (rows,), counters=counters)
         if k > columns:
-            raise ValueError(f"sample_top_k: k is {k}, a row has {columns} elements")
-        place = output("sample_top_k", out, (rows,), ca.int32)
+            raise ValueError(
+                f"sample_top_k: k is {k}, a row has {columns} elements; pass k={columns} or less"
+            )
         if takes_likeliest:
+            output("sample_top_k", out, (rows,), ca.int32)  # refused by this name
             return argmax(logits, out=out)
         size = power_of_two(k)
         chunk = min(CHUNK, power_of_two(columns))
         candidates = -(-columns // chunk) * size
-        values = ca.empty((rows, candidates), ca.float32).partition((1, size))
-        places = ca.empty((rows, candidates), ca.int32).partition((1, size))
         rest = (counters, float(temperature), float(top_p), k0, k1, k, (power_of_two(candidates), size))
-        op = raw.top_k_chunks(values, places, logits, k, chunk).then(
-            lambda made: first_of(
-                following(raw.sample_candidates)(
-                    place.partition(1), made[0].unpartition(), made[1].unpartition(), *rest
+
+        def made() -> DeviceOp[Tensor]:
+            place = output("sample_top_k", out, (rows,), ca.int32).partition(1)
+            values = ca.empty((rows, candidates), ca.float32).partition((1, size))
+            places = ca.empty((rows, candidates), ca.int32).partition((1, size))
+            return raw.top_k_chunks(values, places, logits, k, chunk).then(
+                lambda found: first_of(
+                    following(raw.sample_candidates)(
+                        place, found[0].unpartition(), found[1].unpartition(), *rest
+                    )
                 )
             )
-        )
-        return with_later("sample_top_k", op, counters=counters, out=out)
+
+        return with_later("sample_top_k", made, counters=counters, out=out)
 
     return with_tensors("sample_top_k", launch, {"out": out}, logits=logits, counters=counters)
 
@@ -155,7 +166,8 @@ def cross_entropy(
 
     Args:
         logits: (rows, classes). labels: int32 or int64 (rows,). One that is no class gives NaN.
-        ignore: the label of rows that do not count: their loss is 0, and the mean is over the others.
+        ignore: the label of rows that do not count: their loss is 0, and the mean is over the others, NaN if there are
+            none.
         reduction: "mean" and "sum" give float32 (1,), "none" float32 (rows,).
     """
     check_choice("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))

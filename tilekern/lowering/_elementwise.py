@@ -139,16 +139,25 @@ def _neg(b: Lowerer, op: NegOp) -> None:
     if dtype_of_value(op.source).is_float:
         b[op.result] = b.fn.unary("negf", b[op.source])
     else:
-        b[op.result] = b.fn.unary("negi", b[op.source], overflow=IntegerOverflow.NONE)
+        b[op.result] = _negated(b, b[op.source])
+
+
+def _negated(b: Lowerer, source: TileValue) -> TileValue:
+    return b.fn.unary("negi", source, overflow=IntegerOverflow.NONE)
 
 
 @lowers(AbsOp)
 def _abs(b: Lowerer, op: AbsOp) -> None:
+    """By hand for integers: the assembler takes `absi` never to be negative, as the smallest one's is."""
     dtype = dtype_of_value(op.source)
-    if dtype.kind == "uint":
-        b[op.result] = b[op.source]
+    source = b[op.source]
+    if dtype.is_float:
+        b[op.result] = b.fn.unary("absf", source)
+    elif dtype.is_signed:
+        is_negative = b.fn.cmpi(_LESS, source, b.fn.constant(b.tile(op.source), 0))
+        b[op.result] = b.fn.select(is_negative, _negated(b, source), source)
     else:
-        b[op.result] = b.fn.unary("absf" if dtype.is_float else "absi", b[op.source])
+        b[op.result] = source
 
 
 @lowers(NotOp)
@@ -191,14 +200,26 @@ def _div(b: Lowerer, op: DivOp) -> None:
 
 @lowers(FloorDivOp)
 def _floordiv(b: Lowerer, op: FloorDivOp) -> None:
-    sign = signedness(dtype_of_value(op.lhs))
-    # of unsigned numbers both are the same, and only this one is accepted
-    rounding = RoundingMode.NEGATIVE_INF if sign is Signedness.SIGNED else RoundingMode.ZERO
-    b[op.result] = b.fn.divi(b[op.lhs], b[op.rhs], sign, rounding)
+    """By -1 it is the negation: the assembler takes a `divi` by what it sees to be -1 never to wrap."""
+    dtype, divisor = dtype_of_value(op.lhs), b.number(op.rhs)
+    lhs, rhs = b[op.lhs], b[op.rhs]
+    if not dtype.is_signed:  # of these both roundings are the same, and only this one is accepted
+        b[op.result] = b.fn.divi(lhs, rhs, Signedness.UNSIGNED, RoundingMode.ZERO)
+    elif divisor == -1:
+        b[op.result] = _negated(b, lhs)
+    elif divisor is not None:
+        b[op.result] = b.fn.divi(lhs, rhs, Signedness.SIGNED, RoundingMode.NEGATIVE_INF)
+    else:
+        one, minus_one = (b.fn.constant(b.tile(op.rhs), number) for number in (1, -1))
+        negates = b.fn.cmpi(ComparisonPredicate.EQUAL, rhs, minus_one)
+        other = b.fn.select(negates, one, rhs)
+        quotient = b.fn.divi(lhs, other, Signedness.SIGNED, RoundingMode.NEGATIVE_INF)
+        b[op.result] = b.fn.select(negates, _negated(b, lhs), quotient)
 
 
 @lowers(TruncDivOp)
 def _truncdiv(b: Lowerer, op: TruncDivOp) -> None:
+    """Of places by counts, as the front end makes them: by 1 or more."""
     b[op.result] = b.fn.divi(b[op.lhs], b[op.rhs], signedness(dtype_of_value(op.lhs)), RoundingMode.ZERO)
 
 
@@ -377,24 +398,23 @@ def convert(
 
 
 def _integer_to_bfloat16(b: Lowerer, source: TileValue, have: DType) -> TileValue:
-    """By way of float64: some targets would go by float32 and round twice.
+    """By way of float32 or float64 without rounding there, as some targets would round to float32 first.
 
-    Integers too long for float64 have their low 16 bits made one first, which float64 keeps: all that a much
-    later rounding needs to know of them.
+    Integers too long for that float have their low bits made one first, which it keeps: all that a much later rounding
+    needs to know of them.
     """
-    if have.bits == 64:
-        kind = source.tile_type
-        zero = b.fn.constant(kind, 0)
-        low = b.fn.binary("andi", source, b.fn.constant(kind, 0xFFFF))
-        sticky = b.fn.select(b.fn.cmpi(_NOT_EQUAL, low, zero), b.fn.constant(kind, 0x8000), zero)
-        jammed = b.fn.binary("ori", b.fn.binary("xori", source, low), sticky)
-        high = b.fn.shri(source, b.fn.constant(kind, 40), signedness(have))
-        is_long = b.fn.cmpi(_NOT_EQUAL, high, zero)
-        if have.is_signed:
-            is_long = b.fn.binary("andi", is_long, b.fn.cmpi(_NOT_EQUAL, high, b.fn.constant(kind, -1)))
-        source = b.fn.select(is_long, jammed, source)
-    wide = b.fn.itof(source, element_type(float64), signedness(have))
-    return b.fn.ftof(wide, element_type(bfloat16))
+    by, kept, lowest = (float64, 40, 16) if have.bits == 64 else (float32, 24, 9)
+    kind = source.tile_type
+    zero, mask, odd = (b.fn.constant(kind, n) for n in (0, (1 << lowest) - 1, 1 << (lowest - 1)))
+    low = b.fn.binary("andi", source, mask)
+    sticky = b.fn.select(b.fn.cmpi(_NOT_EQUAL, low, zero), odd, zero)
+    jammed = b.fn.binary("ori", b.fn.binary("xori", source, low), sticky)
+    high = b.fn.shri(source, b.fn.constant(kind, kept), signedness(have))
+    is_long = b.fn.cmpi(_NOT_EQUAL, high, zero)
+    if have.is_signed:
+        is_long = b.fn.binary("andi", is_long, b.fn.cmpi(_NOT_EQUAL, high, b.fn.constant(kind, -1)))
+    wide = b.fn.itof(b.fn.select(is_long, jammed, source), element_type(by), signedness(have))
+    return _float_to_float(b, wide, by, bfloat16, "nearest_even")
 
 
 def _float_to_float(b: Lowerer, source: TileValue, have: DType, want: DType, rounding: str) -> TileValue:

@@ -194,7 +194,7 @@ class _Folder:
             return _constant(int(number), op.result)
         if dtype.restricted:
             return None
-        return _constant(float(np.array(number).astype(dtype.dtype)), op.result)
+        return _constant(dtype.rounded(number), op.result)
 
 
 def _dtype(value: Value) -> DType:

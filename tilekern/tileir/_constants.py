@@ -88,6 +88,10 @@ def _element_size(element: types.Type) -> int:
 def _encode_scalar(element: types.NumberType, value: Scalar) -> bytes:
     if not element.is_float:
         return _encode_int(element, value)
+    if element != types.f64:
+        from cuda_async._rounding import odd_float64
+
+        value = odd_float64(value)
     if (form := _STRUCT.get(element)) is not None:
         try:
             return struct.pack(form, value)
@@ -95,7 +99,7 @@ def _encode_scalar(element: types.NumberType, value: Scalar) -> bytes:
             return struct.pack(form, float("-inf") if value < 0 else float("inf"))
     import numpy as np
 
-    return _encode_array(element, np.asarray([float(value)]))
+    return _encode_array(element, np.asarray([value]))
 
 
 def _encode_int(element: types.NumberType, value: Scalar) -> bytes:
@@ -125,16 +129,20 @@ def _encode_array(element: types.NumberType, array: np.ndarray[Any, Any]) -> byt
             return array.astype(np.dtype(form[0] + "f" + str(element.bits // 8))).tobytes()
         import ml_dtypes
 
+        from cuda_async._rounding import rounded
+
         # ml_dtypes stores a 4-bit float in the low nibble of a byte, as Tile IR does.
-        return array.astype(getattr(ml_dtypes, _ML_DTYPES[element])).tobytes()
+        return rounded(array, np.dtype(getattr(ml_dtypes, _ML_DTYPES[element]))).tobytes()
 
 
 def _encode_tf32(array: np.ndarray[Any, Any]) -> bytes:
-    """Round f32 to its upper 19 bits, to nearest even, three bytes each."""
+    """The upper 19 bits of float32, rounded to nearest even, three bytes each."""
     import numpy as np
 
+    from cuda_async._rounding import odd_float32
+
     with np.errstate(over="ignore", invalid="ignore"):
-        bits = array.astype("<f4").view("<u4").astype(np.uint64)
+        bits = odd_float32(array).view("<u4").astype(np.uint64)
     is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
     rounded = (bits + 0xFFF + ((bits >> np.uint64(13)) & np.uint64(1))) >> np.uint64(13)
     # Rounding could carry a NaN's payload away; keep the quiet bit instead.

@@ -289,6 +289,17 @@ async def test_inputs_by_name(device, kernels):
     assert (await graph.launch().to_host()).tolist() == [3.5] * 4
 
 
+async def test_numbers_that_fill_inputs_are_converted_as_by_fill(device):
+    x, n = await ca.zeros(2), await ca.zeros(2, "int32")
+    graph = await ca.zip(ca.copy(x), ca.copy(n)).graph(inputs={"x": x, "n": n})
+    floats, whole = await graph.replay(x=1e50, n=1.5)
+    assert (await floats.to_host()).tolist() == [np.inf] * 2
+    assert (await whole.to_host()).tolist() == [1] * 2
+    for wrong in ({"n": 2**31}, {"n": 1e20}, {"x": 10**400}):
+        with pytest.raises(OverflowError, match=r"^the graph's input '[xn]', .* does not fit (int|float)32"):
+            graph.replay(**wrong)
+
+
 async def test_input_that_belongs_to_the_graph(device, kernels):
     graph = await ca.graph_input("x", (8,)).then(lambda x: kernels.scaled(x, 3.0, 0.0)).graph()
     assert (await graph.replay(x=np.full(8, 2.0, "f4")).to_host())[0] == 6.0

@@ -81,11 +81,22 @@ def test_foreign_byte_order_is_refused():
         (0.1, "float32", struct.pack("<f", 0.1)),
         (1.5, "float16", struct.pack("<e", 1.5)),
         (257.0, "bfloat16", struct.pack("<H", 0x4380)),
+        (1 + 2**-8 + 2**-40, "bfloat16", struct.pack("<H", 0x3F81)),  # half way in float32
+        (2**30 + 2**22 + 1, "bfloat16", struct.pack("<H", 0x4E81)),
+        (2**70 + 2**46 + 1, "float32", struct.pack("<f", 2.0**70 + 2.0**47)),  # half way in float64
         (1.0, "float8_e4m3fn", b"\x38"),
         (1.0, "float8_e5m2", b"\x3c"),
         (7, "float32", struct.pack("<f", 7)),
         (1e300, "float32", struct.pack("<f", float("inf"))),
         (np.float32(2), "int16", b"\x02\x00"),
+        (1.5, "int8", b"\x01"),
+        (-0.5, "uint8", b"\x00"),
+        (127.9, "int8", b"\x7f"),
+        (1e50, "float16", struct.pack("<e", float("inf"))),
+        (-1e50, "bfloat16", struct.pack("<H", 0xFF80)),
+        (10**300, "float32", struct.pack("<f", float("inf"))),
+        (1e50, "float8_e4m3fn", b"\x7f"),
+        (1e50, "float8_e5m2", b"\x7c"),
     ],
 )
 def test_fill_pattern_is_one_element(value, name, expected):
@@ -93,7 +104,15 @@ def test_fill_pattern_is_one_element(value, name, expected):
 
 
 @pytest.mark.parametrize(
-    ("value", "name"), [(128, "int8"), (-1, "uint8"), (2**32, "uint32"), (np.int64(-(2**40)), "int32")]
+    ("value", "name"),
+    [
+        (128, "int8"),
+        (-1, "uint8"),
+        (2**32, "uint32"),
+        (np.int64(-(2**40)), "int32"),
+        (128.5, "int8"),
+        (-1.0, "uint8"),
+    ],
 )
 def test_fill_pattern_refuses_what_does_not_fit(value, name):
     with pytest.raises(OverflowError, match=rf"{value} does not fit {name} \("):

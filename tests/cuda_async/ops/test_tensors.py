@@ -113,6 +113,19 @@ def test_bfloat16_bits(device):
     assert converted.tobytes() == back.tobytes()
 
 
+def test_numbers_become_bfloat16_by_one_rounding(device):
+    """Half way between two of its numbers in float32, but not quite."""
+    for number, expected in ((1 + 2**-8 + 2**-40, 1 + 2**-7), (2**30 + 2**22 + 1, 2**30 + 2**23)):
+        made = [
+            ca.full(2, number, "bfloat16"),
+            ca.zeros(2, "bfloat16").then(lambda t, number=number: ca.fill(t, number)),
+            ca.from_host([number] * 2, "bfloat16"),
+            ca.from_host([number] * 2).astype("bfloat16"),
+        ]
+        for op in made:
+            np.testing.assert_array_equal(op.to_host().sync().astype("f8"), np.full(2, float(expected)))
+
+
 @pytest.mark.parametrize("source", ["int32", "uint8", "float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("target", ["int64", "float16", "bfloat16", "float32", "bool"])
 def test_astype_agrees_with_numpy(device, source, target):

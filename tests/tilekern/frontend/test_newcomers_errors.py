@@ -267,6 +267,28 @@ def product_of_two_signs(out, x):
     tk.zeros((8, 8), tk.int8) @ tk.zeros((8, 8), tk.uint8)  # error
 
 
+@told("pow of tiles takes a base and an exponent; a remainder of it is x ** y % z", "pow(t, 2, 3)")
+def power_with_a_remainder(out, x):
+    t = tk.full((4, 8), 2, tk.int32)
+    out.store(pow(t, 2, 3))  # error
+
+
+@told("tk.Tile is for annotations and isinstance, and makes nothing; tk.full(", "type(t)(1)")
+def class_of_a_tile_called(out, x):
+    t = tk.full((4, 8), 2, tk.int32)
+    out.store(type(t)(1))  # error
+
+
+@told("cdiv by zero", "tk.cdiv(5, 0)")
+def number_divided_by_zero(out, x):
+    tk.cdiv(5, 0)  # error
+
+
+@told("cdiv by zero", "tk.cdiv(tk.bid(0), 0)")
+def tile_divided_by_zero(out, x):
+    tk.cdiv(tk.bid(0), 0)  # error
+
+
 @told("every side of a tile is a power of two", "tk.arange(6, dtype=tk.int32)")
 def six_elements(out, x):
     tk.arange(6, dtype=tk.int32)  # error

@@ -289,6 +289,14 @@ def test_declared_scalar_types(device):
             typed(ca.zeros((1,), "f8").partition(1), *bad).sync()
 
 
+def test_shared_call_of_operations_runs_after_a_recording_that_failed(device):
+    op = scale(ca.empty(4).partition(4), ca.full(4, 3.0), 2.0).first().shared()
+    with pytest.raises(ZeroDivisionError):
+        op.then(lambda _: 1 / 0).graph().sync()
+    op.graph().sync().close()
+    assert op.sync().unpartition().to_host().sync().tolist() == [6.0] * 4
+
+
 # ------------------------------------------------------------------ grids
 
 

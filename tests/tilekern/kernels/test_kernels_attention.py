@@ -89,6 +89,12 @@ def test_attention_over_lengths_and_permuted_views(values):
     check(values, k.attention(q, key, value, lengths=lengths), expected)
 
 
+def test_attention_over_lengths_that_there_are_not(values):
+    (q, q64), (key, key64), (value, value64) = (values(2, 1, 40, 32) for _ in range(3))
+    expected = attention(q64, key64, value64, lengths=[40, 0])
+    check(values, k.attention(q, key, value, lengths=ca.from_host(np.int32([99, -3]))), expected)
+
+
 @pytest.mark.parametrize("window", [None, 20])
 def test_what_lies_behind_the_keys_may_be_anything(values, window):
     """As in a cache of `ca.empty`."""
@@ -150,6 +156,16 @@ def test_decode_sees_the_cache_up_to_its_position(values, splits):
     op = k.attention_decode(q, keys, cached, positions, splits=splits)
     expected = attention(q64[:, :, None], keys64, cached64, lengths=[1, 201])[:, :, 0]
     check(values, op, expected)
+
+
+@pytest.mark.parametrize("window", [None, 20])
+def test_decode_at_positions_that_there_are_not(values, window):
+    q, q64 = values(3, 2, 32)
+    (keys, keys64), (cached, cached64) = (values(3, 2, 100, 32) for _ in range(2))
+    positions = ca.from_host(np.int32([100, 2**31 - 1, -1]))
+    first = 100 - (window or 100)
+    expected = attention(q64[:, :, None], keys64[:, :, first:], cached64[:, :, first:], lengths=[100, 100, 0])
+    check(values, k.attention_decode(q, keys, cached, positions, window=window), expected[:, :, 0])
 
 
 def test_decode_with_a_window(values):

@@ -227,7 +227,68 @@ REFUSED = {
     "matvec of a wrong length": (
         lambda x: k.matvec(x, zeros(5)),
         ValueError,
-        r"matvec: these shapes do not go together: x \(5,\), weight \(4, 4\)",
+        r"matvec: these shapes do not go together: x \(5,\), weight \(4, 4\); x is \(..., k\) and weight is "
+        r"\(n, k\), but k is 5 in x and 4 in weight$",
+    ),
+    "matvec of a matrix": (
+        lambda x: k.matvec(x, x),
+        ValueError,
+        r"x \(4, 4\); weight is \(n, k\) and x is \(k\), but x has 2 axes$",
+    ),
+    "a factor that is not transposed": (
+        lambda x: k.matmul(zeros(4, 6), zeros(4, 6)),
+        ValueError,
+        r"b \(4, 6\); a is \(m, k\) and b is \(k, n\), but k is 6 in a and 4 in b$",
+    ),
+    "batches of two sizes": (
+        lambda x: k.batched_matmul(zeros(2, 3, 4), zeros(1, 4, 5)),
+        ValueError,
+        r"a is \(batch, m, k\) and b is \(batch, k, n\), but batch is 2 in a and 1 in b$",
+    ),
+    "a vector in a linear layer": (
+        lambda x: k.linear(zeros(2, 4), zeros(4)),
+        ValueError,
+        r"x is \(..., k\) and weight is \(n, k\), but weight has 1 axis$",
+    ),
+    "queries of another size": (
+        lambda x: k.attention(zeros(1, 2, 5, 8), *[zeros(1, 2, 5, 16)] * 2),
+        ValueError,
+        r"k is \(batch, key heads, keys, size\), but size is 8 in q and 16 in k$",
+    ),
+    "a row that is a vector": (
+        lambda x: k.argmax(zeros(5)),
+        ValueError,
+        r"argmax: x has the shape \(5,\), it must be \(rows, columns\); pass x.reshape\(\(1, 5\)\)$",
+    ),
+    "rows in batches": (
+        lambda x: k.cross_entropy(zeros(2, 3, 5), places(6)),
+        ValueError,
+        r"logits has the shape \(2, 3, 5\), it must be \(rows, columns\); pass logits.reshape\(\(6, 5\)\)$",
+    ),
+    "tokens that are no batch": (
+        lambda x: k.mean_pool(x),
+        ValueError,
+        r"x has the shape \(4, 4\), it must be \(batch, tokens, columns\); pass x.reshape\(\(1, 4, 4\)\)$",
+    ),
+    "a bias with an axis of its own": (
+        lambda x: k.matmul(x, x, bias=zeros(1, 4)),
+        ValueError,
+        r"bias has the shape \(1, 4\), it must be \(4,\); pass bias.reshape\(\(4,\)\)$",
+    ),
+    "a bias of another length": (
+        lambda x: k.matmul(x, x, bias=zeros(1, 5)),
+        ValueError,
+        r"bias has the shape \(1, 5\), it must be \(4,\)$",
+    ),
+    "a transposed vector": (
+        lambda x: k.transpose(zeros(4)),
+        ValueError,
+        r"transpose: x has the shape \(4,\), it must be \(m, n\) or \(batch, m, n\)$",
+    ),
+    "more of the likeliest than there are": (
+        lambda x: k.sample_top_k(x, places(4)),
+        ValueError,
+        "sample_top_k: k is 50, a row has 4 elements; pass k=4 or less$",
     ),
     "matvec of two types": (
         lambda x: k.matvec(x, zeros(4, dtype="float16")),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from library_calls import CALLS, written_by, zeros
 
 import cuda_async as ca
 import tilekern as tk
@@ -82,3 +83,34 @@ def test_a_step_of_generation_is_recorded_once(device, temperature):
         assert tokens == in_numpy(7, 5)
     else:
         assert len(set(tokens)) > 1
+
+
+def arrays_of(made):
+    return [tensor.to_host().sync() for tensor in (made if isinstance(made, tuple) else (made,))]
+
+
+def check_that_it_runs_again(case, later):
+    function, shapes, options = CALLS[case]
+
+    def call():
+        operands = {name: zeros(case, name) for name in shapes if name not in ("out", "total")}
+        waited = {n: ca.value(t) for n, t in operands.items() if later and n not in written_by(case)}
+        return function(**(operands | waited), **options)
+
+    op = call().shared()
+    with pytest.raises(ZeroDivisionError):
+        op.then(lambda _: 1 / 0).graph().sync()
+    np.testing.assert_array_equal(arrays_of(op.sync()), arrays_of(call().sync()))
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["there", "later"])
+@pytest.mark.parametrize("case", CALLS)
+def test_shared_calls_run_after_a_recording_that_failed(device, case, later):
+    """With operands that are there, and that operations are to yield."""
+    check_that_it_runs_again(case, later)
+
+
+@pytest.mark.parametrize("case", ["matmul", "batched_matmul", "linear"])
+def test_shared_products_of_copies_run_after_a_recording_that_failed(device, monkeypatch, case):
+    monkeypatch.setattr("tilekern.kernels._matmul.copy_pays", lambda *_, **__: True)
+    check_that_it_runs_again(case, later=False)

@@ -64,6 +64,16 @@ def test_f32_overflow_becomes_infinity() -> None:
         assert encode_elements(types.tile(types.f32, (1,)), [value]) == np.float32(sign * np.inf).tobytes()
 
 
+def test_numbers_are_rounded_once() -> None:
+    number = 1 + 2.0**-8 + 2.0**-40  # half way in float32
+    for given in (number, [number]):
+        assert encode_elements(types.tile(types.bf16, (1,)), given) == b"\x81\x3f"
+    assert encode_elements(types.tile(types.tf32), 1 + 2.0**-11 + 2.0**-40) == (127 << 10 | 1).to_bytes(
+        3, "little"
+    )
+    assert encode_elements(types.tile(types.f32), 2**60 + 2**36 + 1) == np.float32(2**60 + 2**37).tobytes()
+
+
 def test_nan_stays_nan() -> None:
     for element in (types.f16, types.bf16, types.f32, types.f64):
         data = encode_elements(types.tile(element), float("nan"))

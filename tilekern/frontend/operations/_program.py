@@ -11,7 +11,7 @@ from .._iteration import items_of
 from .._operators import binary, unary
 from .._promotion import as_tile, cast
 from .._records import holds_tiles
-from .._values import StaticItems, describe, is_tile
+from .._values import StaticItems, describe, is_number, is_tile
 from ._registry import implements
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def _grid_axis(t: Translator, axis: object) -> int:
 
 @implements(language.cdiv)
 def cdiv(t: Translator, a: object, b: object) -> object:
+    if is_number(b) and b == 0:
+        raise t.wrong_value("cdiv by zero")
     return unary(t, "-", binary(t, "//", unary(t, "-", a), b))
 
 
