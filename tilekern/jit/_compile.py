@@ -267,5 +267,5 @@ def _cubin(
 def _disk_key(bytecode: bytes, target: str, options: KernelOptions, toolchain: Toolchain) -> bytes:
     """All that the cubin depends on. The bytecode holds the source, what it reaches, and constants."""
     kind = f"{options.opt_level} {options.line_info} {options.debug}"
-    head = f"cubin 2\0{target}\0{kind}\0{toolchain.fingerprint}\0".encode()
+    head = f"cubin 3\0{target}\0{kind}\0{toolchain.fingerprint}\0".encode()
     return head + bytecode

@@ -5,23 +5,29 @@ are inputs on which the assembler never ends. It blocks; call it from a worker t
 
 The assembler leaves source locations out of what its verifier says; the disassembler, which runs the
 same verifier, prints them. So a rejected module is given to that as well, to name the user's line.
+
+What it hands to ptxas is looked at on the way (`_ptx_check.py`): where a register is used before it is set, the module
+is assembled once more, without optimisation.
 """
 
 from __future__ import annotations
 
+import contextlib
 import linecache
+import logging
 import os
 import re
 import shlex
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import KernelOptionError
 from ._process import Finished, run_tool
+from ._ptx_check import used_before_set
 from ._remarks import Place, Remark, parse_places, parse_remarks
 from ._toolchain import PACKAGES, Toolchain, find_toolchain
 from ._version import Version, version_text
@@ -49,6 +55,7 @@ _CUBIN = "module.cubin"
 ELF_MAGIC = b"\x7fELF"
 _PTX = "module.ptx"
 _PTXAS_LOG = "ptxas.log"
+_logger = logging.getLogger("tilekern")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,8 @@ def assemble(
         arch: target such as "sm_90".
         kernel: what to call it in errors; read from the module if not given.
         source: where it is defined, as "file:line", for errors.
-        opt_level: 0 to 3; 3 if not given, or 0 with `debug`.
+        opt_level: 0 to 3; 3 if not given, or 0 with `debug`. Where the assembler's code uses a register before it sets
+            it, 0 is taken, and a warning logged ("tilekern").
         line_info: keep source lines, as far as the module has them, for profilers and the debugger.
         debug: full debug information; only unoptimised.
         remarks: report how loads, stores and matrix products were compiled.
@@ -107,36 +115,55 @@ def assemble(
         raise ValueError(f"opt_level is 0, 1, 2 or 3, got {opt_level}")
     if debug and level:
         raise ValueError(f"debug information needs opt_level 0, got {opt_level}")
-    options = [f"--gpu-name={arch}", f"--opt-level={level}"]
-    if debug:
-        options.append("--device-debug")
-    elif line_info:
-        options.append("--lineinfo")
+    options = ["--device-debug"] if debug else ["--lineinfo"] if line_info else []
     if remarks:
         options.append("--remarks=all")
     toolchain = toolchain or find_toolchain()
     report = _Report(bytecode, kernel, arch, toolchain, source)
+
+    def at(level: int) -> Assembly:
+        return _assembled(report, [f"--gpu-name={arch}", f"--opt-level={level}", *options], limit_s, keep_ptx)
+
+    made = at(level)
+    too_early = used_before_set(made.ptx) if level else None
+    if too_early is not None:
+        _logger.warning(
+            "%s for %s is assembled without optimisation, which is slow: with it, the assembler (%s) uses a register "
+            "before it sets it (%s). The kernel in another shape, or in two, avoids that",
+            *(report.kernel, arch, toolchain.version, too_early),
+        )
+        made = at(0)
+    return made if keep_ptx else replace(made, ptx="")
+
+
+def _assembled(report: _Report, options: list[str], limit_s: float, verbose: bool) -> Assembly:
+    """What one run makes; `verbose` asks for what `ptxas -v` says, and that there be PTX."""
+    command = [report.toolchain.assembler, *options, _MODULE, "-o", _CUBIN]
     with _private_folder(report) as folder:
-        command = [toolchain.assembler, *options, _MODULE, "-o", _CUBIN]
-        environment = _watch_ptxas(report, Path(folder)) if keep_ptx else {}
+        environment: dict[str, str] = {}
+        with contextlib.nullcontext() if verbose else contextlib.suppress(CompilerFailedError):
+            environment = _watch_ptxas(report, Path(folder), verbose)
         finished = _run(report, command, folder, limit_s, environment)
+        if finished.exit_code and environment and not verbose:
+            # Maybe our script cannot be started there; and what is wrong shall be said as the assembler says it.
+            finished = _run(report, command, folder, limit_s)
         if finished.exit_code != 0:
             raise _explain(report, finished, limit_s, folder)
-        ptx = _text(Path(folder, _PTX)) if keep_ptx else ""
-        ptxas_log = _text(Path(folder, _PTXAS_LOG)) if keep_ptx else ""
         cubin = _read(report, Path(folder, _CUBIN), finished)
+        ptx, ptxas_log = (_text(Path(folder, name)) for name in (_PTX, _PTXAS_LOG))
+    has_remarks = "--remarks=all" in options
     return Assembly(
         cubin,
         parse_remarks(finished.stderr),
-        parse_remarks(finished.stdout) if remarks else (),
-        finished.stdout if remarks else "",
+        parse_remarks(finished.stdout) if has_remarks else (),
+        finished.stdout if has_remarks else "",
         ptx,
         ptxas_log,
         finished.stderr,
     )
 
 
-def _watch_ptxas(report: _Report, folder: Path) -> dict[str, str]:
+def _watch_ptxas(report: _Report, folder: Path, verbose: bool) -> dict[str, str]:
     """The environment that makes the assembler use a `ptxas` of ours, which keeps what it is given.
 
     The assembler looks for ptxas and libnvvm under CUDA_HOME first: a folder there holds links to the real
@@ -152,10 +179,11 @@ def _watch_ptxas(report: _Report, folder: Path) -> dict[str, str]:
                 (root / name).symlink_to(above / name)
         script = root / "bin" / "ptxas"
         quoted = [shlex.quote(str(part)) for part in (folder / _PTX, toolchain.ptxas, folder / _PTXAS_LOG)]
+        more = f'-v "$@" 2> {quoted[2]}' if verbose else '"$@"'
         script.write_text(
             "#!/bin/sh\n"
             f'for word; do case "$word" in *.ptx) cat "$word" > {quoted[0]};; esac; done\n'
-            f'exec {quoted[1]} -v "$@" 2> {quoted[2]}\n'
+            f"exec {quoted[1]} {more}\n"
         )
         script.chmod(0o700)
     except OSError as error:
