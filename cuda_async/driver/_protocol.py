@@ -261,6 +261,14 @@ class Driver(Protocol):
         """
         ...
 
+    def check_may_wait(self) -> None:
+        """Raise where this thread is doing work of the device's, which would wait for itself. Only where `notifies`.
+
+        Raises:
+            ReentrancyError: it is.
+        """
+        ...
+
     def event_elapsed_ms(self, start: EventHandle, end: EventHandle) -> float: ...
 
     # -- memory

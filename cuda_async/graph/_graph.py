@@ -333,16 +333,19 @@ class CudaGraph(Generic[T]):
         if not computed:
             return self._behind_updates(GraphLaunch(self, list(steps.values()), copies=copies))
 
+        has_updates = bool(self._pending)  # later ones are for launches that are made later
+
         def go_on(values: list[Any]) -> DeviceOp[T]:
             for name, value in zip(computed, values):
                 steps[name] = set_input(name, tensors[name], value)
-            return self._behind_updates(GraphLaunch(self, list(steps.values()), copies=copies))
+            launch = GraphLaunch(self, list(steps.values()), copies=copies)
+            return UpdatedGraphLaunch(self, launch) if has_updates else launch
 
         return collect([inputs[name] for name in computed]).then(go_on)
 
     def _behind_updates(self, launch: GraphLaunch[T]) -> DeviceOp[T]:
         """The launch, behind what `update()` was given, if it was given anything."""
-        return _Updated(self, launch) if self._pending else launch
+        return UpdatedGraphLaunch(self, launch) if self._pending else launch
 
     def update(self, op: DeviceOp[Any]) -> None:
         """Run `op` before the next launch, on the launch's stream: a `memcpy` into a tensor the graph reads, say.
@@ -356,13 +359,13 @@ class CudaGraph(Generic[T]):
             raise TypeError(f"update() takes a DeviceOp, got {type(op).__name__}")
         self._pending.append(zip_ops(op))  # consumes it
 
-    def _take_updates(self) -> list[DeviceOp[Any]]:
+    def _take_updates(self) -> DeviceOp[list[Any]] | None:
         """What `update()` was given, for one who runs it: each goes to one thread."""
         found: list[DeviceOp[Any]] = []
         with contextlib.suppress(IndexError):
             while True:
                 found.append(self._pending.popleft())
-        return found
+        return collect(found) if found else None
 
     def take_output(self) -> T:
         """The output of the last launch; before the first one, of that.
@@ -508,16 +511,18 @@ class CudaGraph(Generic[T]):
     # -- looking at it
 
     def to_dot(self) -> str:
-        """The graph in Graphviz's language."""
+        """The graph in Graphviz's language; of a closed one, `ClosedError`."""
+        self._check_not_closed()
         return graph_to_dot(self._nodes)
 
     def to_svg(self) -> str:
-        """The graph as a picture: an SVG document."""
+        """The graph as a picture: an SVG document; of a closed one, `ClosedError`."""
+        self._check_not_closed()
         return graph_to_svg(self._nodes)
 
-    def _repr_svg_(self) -> str:
+    def _repr_svg_(self) -> str | None:
         """For notebooks."""
-        return self.to_svg()
+        return None if self._closed else self.to_svg()
 
     # -- recording step by step
 
@@ -618,24 +623,39 @@ class CudaGraph(Generic[T]):
         self.close()
 
 
-class _Updated(DeviceOp[T]):
-    """A launch of a graph, behind what `CudaGraph.update()` was given when it begins to run."""
+class UpdatedGraphLaunch(DeviceOp[T]):
+    """A launch of a graph, behind what `CudaGraph.update()` was given when it begins to run.
+
+    Recorded, the updates are part of the recording; of one that failed, they are the next launch's. A shared launch may
+    be recorded in a graph that ends without running, and then comes here again, with the updates that it has.
+    """
 
     _composite = True
 
     def __init__(self, graph: CudaGraph[T], launch: GraphLaunch[T]) -> None:
         self._graph = graph
         self._launch = launch
+        self._updates: DeviceOp[list[Any]] | None = None
 
     def _parts(self) -> Sequence[DeviceOp[Any]]:
         return (self._launch,)
 
     def _enter(self, execution: Execution) -> DeviceOp[Any]:
-        updates = self._graph._take_updates()
-        if not updates:
+        updates = self._updates or self._graph._take_updates()
+        if updates is None:
             return self._launch
+        recorder: Any = execution.ctx.stream._recorder
+        if recorder is not None:
+            self._updates = updates
+            recorder.updated.append(self)
         execution.frames.append(self)
-        return collect(updates)
+        return updates
+
+    def give_back(self) -> None:
+        """The recording that they were part of is no more."""
+        updates, self._updates = self._updates, None
+        if updates is not None:
+            self._graph._pending.appendleft(updates)
 
     def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any]:
         return self._launch

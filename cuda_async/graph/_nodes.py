@@ -19,7 +19,7 @@ from ..driver.graph import (
     StridedCopyNode,
 )
 from ..errors import AliasError, CaptureError, LaunchError
-from ..memory import Buffer, Mut, Read, Tensor, fill_pattern
+from ..memory import Buffer, Mut, Read, Tensor, extent, fill_pattern
 from ..ops import check_operand
 from ..ops._arguments import MUT, OTHER, READ, Step, _argument_step, describe_parameter
 from ..ops._declared import redeclare
@@ -181,19 +181,19 @@ class GraphNode:
                     f"{node.name} has {len(parameters)} parameters, 0 to {len(parameters) - 1}; got {position}"
                 )
             parameter = parameters[position]
-            if isinstance(value, (Tensor, Mut, Read)) and _is_fixed(node, parameter.offset_bytes):
+            exact = signature[position] if signature is not None else None
+            is_pointer = exact == "ptr" or parameter.kind is ParameterKind.POINTER
+            if is_pointer and _is_another(value, node, parameter.offset_bytes):
                 raise LaunchError(
                     f"{node.name}: argument {position} is part of what the tile kernel was made and checked for: its "
                     "numbers can be replaced, and what a tk.Pointer points to, but no tensors; write into the tensor "
                     "that it uses, or capture a graph of the other one"
                 )
-            exact = signature[position] if signature is not None else None
             step, code = _argument_step(
                 node.name, position, parameter, exact, type(value), describe_parameter(parameter, exact)
             )
             number, buffer = _checked(step, value, node.name, device)
             data = struct.pack(f"<{code}", number)
-            is_pointer = exact == "ptr" or parameter.kind is ParameterKind.POINTER
             if is_pointer and step[0] not in (READ, MUT) and any(data):
                 raise TypeError(
                     f"{node.name}: {step[4]} was given an address as an integer; pass read(tensor) or mut(tensor)"
@@ -225,7 +225,7 @@ class GraphNode:
             redeclare(old, new, [offset for offset, _ in packed], read_tensors, written_tensors)
             return {"arguments": new}, self._uses_with(old, new, reads, writes)
 
-        self._change(changed)
+        self._change(changed, read_tensors, written_tensors)
 
     def _check_yielded(self, node: KernelNode, position: int, data: bytes, *, is_written: bool) -> None:
         """Refuse that launches go on yielding a tensor that they do not write.
@@ -274,17 +274,24 @@ class GraphNode:
             self._allow_shared(node, shared)
         self._change(lambda: (fields, None))
 
-    def _change(self, changed: Callable[[], tuple[dict[str, object], Uses | None]]) -> None:
-        """Between launches: give the node the fields and uses that `changed()` gives, which itself changes nothing."""
+    def _change(
+        self,
+        changed: Callable[[], tuple[dict[str, object], Uses | None]],
+        reads: Sequence[Tensor] = (),
+        writes: Sequence[Tensor] = (),
+    ) -> None:
+        """Between launches: give the node the fields and uses that `changed()` gives, which itself changes nothing.
+
+        Args:
+            reads, writes: tensors that it is to use.
+        """
         graph = self._graph
 
         def work() -> None:
             graph._check_open()
             graph._finish_change()  # an interrupted one, before anybody looks at the node
-            fields, uses = changed()
-            if uses is not None:
-                self._check_ordered(uses)
-            graph._change_node(self._node, fields, uses)
+            self._check_ordered(reads, writes)
+            graph._change_node(self._node, *changed())
 
         graph._turn.hold(work)
 
@@ -326,7 +333,9 @@ class GraphNode:
         if tensor._address < node.dst + node.size_bytes and node.dst < tensor._address + node.size_bytes:
             raise AliasError(f"the node writes memory of {tensor!r}; copy from other memory")
 
-        self._change(lambda: ({"src": tensor._address}, ((buffer,), self._graph._uses[node][1])))
+        self._change(
+            lambda: ({"src": tensor._address}, ((buffer,), self._graph._uses[node][1])), reads=(tensor,)
+        )
 
     def set_value(self, value: float | np.generic, dtype: object) -> None:
         """Fill with another value; `dtype` is the filled tensor's, which the node does not know.
@@ -350,20 +359,24 @@ class GraphNode:
 
     # -- what it uses
 
-    def _check_ordered(self, uses: Uses) -> None:
-        """Refuse memory that is new to the node, and in use by a node that may run beside it: changes order nothing."""
-        all_uses = self._graph._uses
-        before = all_uses.get(self._node, ((), ()))
-        reads, writes = set(uses[0]) - {*before[0], *before[1]}, set(uses[1]) - set(before[1])
-        if not reads and not writes:
+    def _check_ordered(self, reads: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
+        """Refuse memory that a node uses which may run beside this one: a change orders nothing.
+
+        What a kernel uses counts as the whole allocations; copies and fills are known to the byte.
+        """
+        read, written = (
+            [_extent_of(tensor) for tensor in tensors if tensor.size] for tensors in (reads, writes)
+        )
+        if not read and not written:
             return
         for nodes, inside in _path_to(self._graph._nodes, self._node):
+            ordered = _ordered_with(nodes, inside)
             for i, other in enumerate(nodes):
-                if other is inside or _comes_behind(other, inside) or _comes_behind(inside, other):
+                if other in ordered:
                     continue
                 for each in all_nodes([other]):
-                    other_reads, other_writes = all_uses.get(each, ((), ()))
-                    if _meet({*reads, *writes}, other_writes) or _meet(writes, other_reads):
+                    other_reads, other_writes = _touched(each, self._graph._uses)
+                    if _meet([*read, *written], other_writes) or _meet(written, other_reads):
                         raise AliasError(
                             f"node {i} of the graph, {label_of(other)}, may run beside node {self.index}, and uses "
                             "this memory too; capture a graph in which one follows the other"
@@ -413,28 +426,48 @@ def _path_to(nodes: list[Node], wanted: Node) -> list[tuple[list[Node], Node]]:
     return []
 
 
-def _comes_behind(node: Node, earlier: Node) -> bool:
-    """Whether it depends on that one, by others or by itself."""
-    known: set[Node] = set()
+def _ordered_with(nodes: list[Node], node: Node) -> set[Node]:
+    """It, those that it comes behind, and those that come behind it; each of `nodes` is behind those it depends on."""
+    before = {node}
     waiting = [node]
     while waiting:
-        for dependency in waiting.pop().dependencies:
-            if dependency is earlier:
-                return True
-            if dependency not in known:
-                known.add(dependency)
-                waiting.append(dependency)
-    return False
+        new = [d for d in waiting.pop().dependencies if d not in before]
+        before.update(new)
+        waiting += new
+    behind = {node}
+    for other in nodes:
+        if not behind.isdisjoint(other.dependencies):
+            behind.add(other)
+    return before | behind
 
 
-def _meet(buffers: Iterable[Buffer], others: Iterable[Buffer]) -> bool:
+def _touched(node: Node, uses: Mapping[Node, Uses]) -> tuple[list[range], list[range]]:
+    """The bytes that a node reads, and those that it writes, by address."""
+    if isinstance(node, CopyNode):
+        read = [] if node.from_host else [range(node.src, node.src + node.size_bytes)]
+        return read, [range(node.dst, node.dst + node.size_bytes)]
+    if isinstance(node, FillNode):
+        return [], [range(node.dst, node.dst + node.count * len(node.pattern))]
+    reads, writes = uses.get(node, ((), ()))
+    if isinstance(node, (ChildNode, ConditionalNode)):
+        return [], []  # those inside are asked
+    return [*map(_range, reads)], [*map(_range, writes)]
+
+
+def _meet(some: Iterable[range], others: Iterable[range]) -> bool:
     """Whether some byte is in one of each."""
-    ranges = [_range(buffer) for buffer in others]
-    return any(a.start < b.stop and b.start < a.stop for a in map(_range, buffers) for b in ranges)
+    ranges = list(others)
+    return any(a.start < b.stop and b.start < a.stop for a in some for b in ranges)
 
 
 def _range(buffer: Buffer) -> range:
     return range(buffer.start, buffer.start + buffer.size_bytes)
+
+
+def _extent_of(tensor: Tensor) -> range:
+    low, high = extent(tensor.shape, tensor.strides)
+    size = tensor.dtype.itemsize
+    return range(tensor._address + low * size, tensor._address + high * size)
 
 
 def nodes_of(graph: CudaGraph[Any], nodes: list[Node]) -> tuple[GraphNode, ...]:
@@ -479,10 +512,11 @@ def _check_not_written(node: KernelNode, tensor: Tensor, words: list[int]) -> No
             )
 
 
-def _is_fixed(node: KernelNode, offset: int) -> bool:
-    """Whether a tile kernel refuses another number there."""
+def _is_another(value: object, node: KernelNode, offset: int) -> bool:
+    """Whether it is another tensor than the one there, which a tile kernel was made and checked for."""
+    tensor = value.tensor if isinstance(value, (Mut, Read)) else value
     old = node.arguments
-    if old.rule is None:
+    if old.rule is None or not isinstance(tensor, Tensor) or tensor._address == _word(old, offset):
         return False
     new = old.copy()
     new.buffer[offset] ^= 1

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ..ops._shared import Gate
     from ..scheduling import Device, Submission, Unfinished
     from ..scheduling._recorder import Recorder as RecorderProtocol
-    from ._graph import CudaGraph
+    from ._graph import CudaGraph, UpdatedGraphLaunch
 
 __all__ = ["Lane", "Recorder", "RecordingContext", "RecordingStream", "Uses"]
 
@@ -72,6 +72,7 @@ class Mark:
     yielded: int
     shared: int
     overwritten: int
+    updated: int
     unused: list[Buffer]
 
 
@@ -320,6 +321,7 @@ class Recorder:
         self._overwritten: list[GraphBuffer] = []
         self._shared: list[tuple[Gate, Lane]] = []
         self._kept: list[tuple[Gate, Any, Callable[[], None], Callable[[], bool]]] = []  # see Gate.keep
+        self.updated: list[UpdatedGraphLaunch[Any]] = []  # launches behind updates, in order
         self._leaving: list[Unfinished] = []
         self._made: list[weakref.ref[GraphBuffer]] | None = None  # since the mark
         self.held: list[object] = []
@@ -550,6 +552,7 @@ class Recorder:
         self.captured = []
         self.inputs = {}
         self.children = []
+        self.updated = []
         self._yielded = []
         self._overwritten = []
         self.held = []
@@ -568,8 +571,14 @@ class Recorder:
             with contextlib.suppress(Exception):  # the error that led here is the one to report
                 lane.end_foreign(keep=False)
         self._drop_captured(0)
+        self._give_updates_back(0)
         self.release()
         self._undo_shared(0)
+
+    def _give_updates_back(self, count: int) -> None:
+        """What launches were to run first, but for the first ones, is left to the next; each once."""
+        while len(self.updated) > count:
+            self.updated.pop().give_back()
 
     def _drop_captured(self, count: int) -> None:
         """Leave what was captured, but for the first ones, to the device; each once, also where this is done again."""
@@ -633,6 +642,7 @@ class Recorder:
             yielded=len(self._yielded),
             shared=len(self._shared),
             overwritten=len(self._overwritten),
+            updated=len(self.updated),
             unused=[t._buffer for t in self.inputs.values() if not self.has_users(t._buffer)],
         )
 
@@ -645,6 +655,7 @@ class Recorder:
         self._undo_shared(mark.shared)
         if self.leaving():
             return False
+        self._give_updates_back(mark.updated)
         self.root.tail, self.root.extra, self.inputs = mark.tail, mark.extra, mark.inputs
         for buffer in mark.unused:
             self._users.pop(id(buffer), None)

@@ -156,7 +156,7 @@ def _pattern(value: object, dtype: DType) -> bytes:
         raise TypeError(
             f"expected a number for {dtype.name}, got {type(value).__name__}{instead_of_a_value(value)}"
         )
-    if isinstance(value, int) and value.bit_length() > 64:  # NumPy has no integer so long
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:  # NumPy has no integer so long
         number: int = value
         try:
             value = odd_float64(number)

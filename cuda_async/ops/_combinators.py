@@ -220,6 +220,8 @@ class Item(_OnSource[Any]):
         self._index = index
 
     def _resume(self, execution: Execution, value: Any) -> None:
+        if execution.host_pending and execution.wait_for_host_data(self, value):
+            return
         if not hasattr(value, "__getitem__"):
             raise TypeError(
                 f"a component was asked of an operation that yields {_describe(value)}, which has none: "
@@ -239,6 +241,8 @@ class TensorMethod(_OnSource[Any]):
         self._arguments = arguments
 
     def _resume(self, execution: Execution, value: Any) -> None:
+        if execution.host_pending and execution.wait_for_host_data(self, value):
+            return
         method = getattr(value, self._name, None)
         if method is None:
             raise TypeError(

@@ -230,7 +230,10 @@ OWN_POLICIES = frozenset((LeastLoaded, PriorityStreams, SingleStream, StreamPool
 
 
 def _ask(policy: SchedulingPolicy) -> Stream:
-    with as_callback():  # running an operation there would ask it again, without end
+    # running an operation there would ask it again, without end
+    with as_callback(
+        f"{type(policy).__name__}.next_stream(): a policy only chooses a stream; make it before"
+    ):
         return policy.next_stream()
 
 

@@ -18,13 +18,24 @@ if TYPE_CHECKING:
 __all__ = ["Burst", "as_callback", "check_not_in_callback", "current_burst"]
 
 
+CALLBACK = (
+    "a callback of another operation: a callback may only build operations; return the operation from .then(), or "
+    "combine it with zip()"
+)
+
+
 class Burst:
-    """A stretch in which callbacks run."""
+    """A stretch in which callbacks run.
 
-    __slots__ = ("active",)
+    Attributes:
+        where: what runs, and what to do instead, for messages.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("active", "where")
+
+    def __init__(self, where: str = CALLBACK) -> None:
         self.active = True
+        self.where = where
 
 
 current_burst: ContextVar[Burst | None] = ContextVar("cuda_async_burst", default=None)
@@ -34,16 +45,13 @@ def check_not_in_callback(what: str) -> None:
     """Raises `ReentrancyError` inside a callback of a running operation."""
     burst = current_burst.get()
     if burst is not None and burst.active:
-        raise ReentrancyError(
-            f"{what} inside a callback of another operation: a callback may only build operations; "
-            "return the operation from .then(), or combine it with zip()"
-        )
+        raise ReentrancyError(f"{what} inside {burst.where}")
 
 
 @contextlib.contextmanager
-def as_callback() -> Iterator[None]:
-    """What runs inside may build operations, but not run any."""
-    burst = Burst()
+def as_callback(where: str = CALLBACK) -> Iterator[None]:
+    """What runs inside may build operations, but not run any; `where` says what it is, and what to do instead."""
+    burst = Burst(where)
     before = current_burst.get()
     try:
         current_burst.set(burst)

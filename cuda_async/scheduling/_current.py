@@ -68,7 +68,8 @@ class _Once(contextlib.AbstractContextManager[T], contextlib.ContextDecorator):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        assert self._made is not None
+        if self._made is None:
+            raise RuntimeError(f"what {self._name}() gives was not entered; write `with {self._name}(...):`")
         return self._made.__exit__(kind, error, traceback)
 
 

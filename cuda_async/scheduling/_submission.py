@@ -245,6 +245,8 @@ class Submission:
         with device._lock:
             if self.done:
                 return False
+            if device.driver.notifies:
+                device.driver.check_may_wait()
             first = self.callbacks is None
             if self.callbacks is None:
                 self.callbacks = []

@@ -57,15 +57,15 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
+        if not 0 <= self.temperature <= float(np.finfo(np.float32).max):
             raise ValueError(
                 f"temperature is {self.temperature}; 0 takes the likeliest token, 1 draws as the model does"
             )
-        if not 1 <= self.top_k <= MAX_TOP_K:
+        if not isinstance(self.top_k, int) or not 1 <= self.top_k <= MAX_TOP_K:
             raise ValueError(f"top_k is {self.top_k}; the token is one of the 1 to {MAX_TOP_K} likeliest")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it is a share, above 0 and up to 1")
-        if not 0 <= self.seed < 1 << 64:
+        if not isinstance(self.seed, int) or not 0 <= self.seed < 1 << 64:
             raise ValueError(f"seed is {self.seed}; it is a number from 0 to 2**64 - 1")
 
 
@@ -357,7 +357,9 @@ class Llama:
         Raises:
             ValueError: it is empty, longer than the context less one token, or has a token out of range.
         """
-        tokens = np.asarray(prompt, np.int32)
+        tokens = np.asarray(prompt)
+        if tokens.ndim != 1 or (tokens.size and tokens.dtype.kind not in "iu"):
+            raise ValueError(f"the prompt is a sequence of tokens, whole numbers, got {prompt!r:.80}")
         if not 1 <= tokens.size < self.context:
             raise ValueError(
                 f"the prompt has {tokens.size} tokens, the context takes 1 to {self.context - 1}; "
@@ -367,7 +369,7 @@ class Llama:
             raise ValueError(
                 f"tokens are 0 to {self.config.vocabulary - 1}, got {tokens.min()} to {tokens.max()}"
             )
-        return tokens
+        return tokens.astype(np.int32)
 
     def prefill(
         self, cache: Cache, prompt: Sequence[int], sampling: Sampling = GREEDY

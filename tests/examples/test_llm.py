@@ -268,8 +268,11 @@ def test_draws_depend_on_the_seed_and_are_likely(llm, small, device):
         ([1] * 256, "256 tokens"),
         ([1, 150], "tokens are 0 to 149"),
         ([-1], "tokens are 0 to 149, got -1"),
+        ([2**40], "tokens are 0 to 149, got 1099511627776"),
+        ([1.5], "a sequence of tokens, whole numbers, got"),
+        ([[1, 2]], "a sequence of tokens, whole numbers, got"),
     ],
-    ids=["empty", "long", "large", "negative"],
+    ids=["empty", "long", "large", "negative", "beyond-int32", "no-int", "nested"],
 )
 def test_bad_prompts_are_refused(llm, small, host, prompt, message):
     async def main():
@@ -301,11 +304,14 @@ def test_bad_prompts_are_refused_while_all_slots_are_taken(llm, small, host):
         ("top_k", 0),
         ("top_k", 129),
         ("top_p", 2),
+        ("temperature", 1e39),
+        ("seed", 1.5),
+        ("top_k", 1.5),
         ("seed", -1),
     ],
 )
 def test_bad_ways_of_sampling_are_refused(llm, name, value):
-    with pytest.raises(ValueError, match=f"{name} is {value}"):
+    with pytest.raises(ValueError, match=re.escape(f"{name} is {value}")):
         llm.llama.Sampling(**{name: value})
 
 

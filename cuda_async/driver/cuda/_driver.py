@@ -237,6 +237,9 @@ class CudaDriver(GraphCalls):
         """Not here: see `Driver.notifies`."""
         raise TypeError("a CUDA device does not call back; sleep in event_synchronize")
 
+    def check_may_wait(self) -> None:
+        """Every thread may: see `Driver.notifies`."""
+
     def event_elapsed_ms(self, start: EventHandle, end: EventHandle) -> float:
         """Milliseconds between the records of two timing events the device is past."""
         return float(self._call("cuEventElapsedTime", self._events[start], self._events[end]))

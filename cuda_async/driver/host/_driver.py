@@ -322,6 +322,10 @@ class HostDriver(SteppedControls):
         record = self._event(event, "cuEventQuery").record
         return record is not None and self.engine.notify(record, callback)
 
+    def check_may_wait(self) -> None:
+        """Raise `ReentrancyError` on a thread that is running a step."""
+        self.engine.check_not_in_step()
+
     def event_elapsed_ms(self, start: EventHandle, end: EventHandle) -> float:
         times = []
         for what, handle in (("start", start), ("end", end)):

@@ -12,6 +12,7 @@ import pytest
 import cuda_async as ca
 from cuda_async.driver.host._settings import host_check
 from cuda_async.errors import CaptureError
+from cuda_async.graph import _recorder
 from cuda_async.graph._graph import CudaGraph
 from cuda_async.graph._scope import Scope
 
@@ -200,8 +201,11 @@ def fails(kernels, x):
 
 @pytest.mark.parametrize("method", ["record", "arecord"])
 @pytest.mark.parametrize("operation", ["that is recorded", "that fails"])
-def test_interrupted_record_leaves_the_scope_open(host, kernels, method, operation):
+def test_interrupted_record_leaves_the_scope_open(host, kernels, monkeypatch, method, operation):
     """And the recording as it was."""
+    monkeypatch.setattr(
+        _recorder, "MAX_ENQUEUEING_S", 1e9
+    )  # on a busy machine it would make way for other tasks
     x = ca.ones(8).sync()
     stream = host.create_stream()
 

@@ -313,52 +313,6 @@ async def test_graph_input_outside_of_a_capture_is_refused(device):
         await ca.graph_input("x", (8,))
 
 
-async def test_updates_run_before_the_next_launch(device, kernels):
-    x = await ca.ones(8)
-    graph = await kernels.scaled(x, 2.0, 0.0).graph()
-    graph.update(ca.memcpy(x, np.full(8, 5.0, "f4")))
-    graph.update(kernels.scale(x, 1.0, 1.0))
-    assert (await x.to_host())[0] == 1.0
-    assert (await graph.launch().to_host())[0] == 12.0
-    assert (await graph.launch().to_host())[0] == 12.0
-    with pytest.raises(TypeError, match="DeviceOp"):
-        graph.update(5)
-
-
-@pytest.mark.parametrize("lost", ["dropped", "cancelled", "refused"])
-async def test_update_of_a_launch_that_did_not_begin_is_for_the_next(device, kernels, lost):
-    x = await ca.ones(8)
-    graph = await kernels.scaled(x, 2.0, 0.0).graph(inputs={"x": x})
-    graph.update(ca.fill(x, 5.0))
-    if lost == "refused":
-        with pytest.raises(ValueError, match="shape"):
-            graph.replay(x=np.ones(3, "f4"))
-    else:
-        launch = graph.launch()
-        if lost == "cancelled":
-            with anyio.CancelScope() as scope:
-                scope.cancel()
-                await anyio.lowlevel.checkpoint()
-                await launch
-    assert (await graph.launch().to_host())[0] == 10.0
-
-
-def test_each_update_runs_once(host, kernels):
-    """Launches of several threads, each made while there is something to run before it."""
-    count = ca.zeros(8).sync()
-    graph = kernels.scaled(count, 1.0, 0.0).graph().sync()
-    for _ in range(20):
-        for _ in range(4):
-            graph.update(kernels.scale(count, 1.0, 1.0))
-        launches = [graph.launch() for _ in range(4)]
-        threads = [threading.Thread(target=launch.sync) for launch in launches]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert count.to_host().sync()[0] == 80.0
-
-
 async def test_inputs_of_one_call_are_no_other_s(host, kernels, monkeypatch):
     """Operations as inputs, of calls that another thread makes at the same moment."""
     graph = await ca.graph_input("x", (8,)).then(lambda x: kernels.scaled(x, 2.0, 0.0)).graph()
@@ -373,15 +327,6 @@ async def test_a_graph_reads_what_the_other_launched_last(device, kernels):
     second = await kernels.scaled(await first.replay(x=1.0), 10.0, 0.0).graph()
     await first.replay(x=3.0)
     assert (await second.launch().to_host())[0] == 60.0
-
-
-async def test_failing_update_is_the_launch_s_error(device, kernels):
-    x = await ca.ones(8)
-    graph = await kernels.scaled(x, 2.0, 0.0).graph()
-    graph.update(ca.value(1).then(lambda _: 1 / 0))
-    with pytest.raises(ZeroDivisionError):
-        await graph.launch()
-    assert (await graph.launch().to_host())[0] == 2.0
 
 
 async def test_launches_compose(device, kernels):

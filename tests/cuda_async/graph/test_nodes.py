@@ -153,6 +153,16 @@ async def test_memory_of_a_node_that_runs_beside_is_refused(device, kernels):
     assert (await w.to_host())[0] == 0.0
 
 
+async def test_other_bytes_of_an_allocation_are_taken(device):
+    m, x, y = await ca.collect([ca.zeros(48), ca.full(8, 3.0), ca.zeros(8)])
+    graph = await ca.parallel(ca.memcpy(m[:8], x), ca.memcpy(y, x)).map(lambda _: None).graph()
+    graph.nodes[1].set_source(m[40:48])
+    with pytest.raises(ca.AliasError, match="may run beside"):
+        graph.nodes[1].set_source(m[4:12])
+    await graph.launch()
+    assert (await y.to_host())[0] == 0.0
+
+
 async def test_memory_of_a_node_that_comes_before_is_taken(device):
     x, y, w = await ca.collect([ca.full(8, float(i)) for i in range(3)])
     graph = await ca.memcpy(y, x).then(lambda y: ca.memcpy(w, x)).graph()
@@ -164,7 +174,7 @@ async def test_memory_of_a_node_that_comes_before_is_taken(device):
 async def test_closed_graph_has_no_nodes_to_change(device):
     graph = await ca.fill(await ca.zeros(8), 1.0).graph()
     await graph.aclose()
-    for ask in (lambda: graph.nodes, lambda: graph.inputs):
+    for ask in (lambda: graph.nodes, lambda: graph.inputs, graph.to_dot, graph.to_svg):
         with pytest.raises(ca.ClosedError, match="closed; capture another"):
             ask()
     assert "closed" in repr(graph)

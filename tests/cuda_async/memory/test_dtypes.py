@@ -83,6 +83,8 @@ def test_foreign_byte_order_is_refused():
         (257.0, "bfloat16", struct.pack("<H", 0x4380)),
         (1 + 2**-8 + 2**-40, "bfloat16", struct.pack("<H", 0x3F81)),  # half way in float32
         (2**30 + 2**22 + 1, "bfloat16", struct.pack("<H", 0x4E81)),
+        (-(2**63 + 2**39 + 1), "float32", struct.pack("<I", 0xDF000001)),  # NumPy has no integer for it
+        (-(2**63 + 2**55 + 1), "bfloat16", struct.pack("<H", 0xDF01)),
         (2**70 + 2**46 + 1, "float32", struct.pack("<f", 2.0**70 + 2.0**47)),  # half way in float64
         (1.0, "float8_e4m3fn", b"\x38"),
         (1.0, "float8_e5m2", b"\x3c"),

@@ -331,3 +331,25 @@ def test_two_extents_given_one_by_one():
         TypeError, match=r"3 is not a supported element type.*a shape of several extents is one"
     ):
         ca.ones(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        (lambda op: op[0], 1.0),
+        (lambda op: op.last(), 4.0),
+        (lambda op: op[np.array([True, False, False, True])], [1.0, 4.0]),
+        (lambda op: op.reshape(2, 2)[1], [3.0, 4.0]),
+    ],
+    ids=["an-element", "the-last", "a-mask", "of-another-shape"],
+)
+def test_parts_of_host_data_wait_for_it(stepped, part, expected):
+    """What an index takes out is a copy: it is taken when the data is there."""
+    block = ca.zeros(4).to_host().start()  # its memory, full of zeros, is what comes next
+    stepped.driver.advance_all()
+    del block
+    op = part(ca.from_host(np.arange(1.0, 5.0, dtype="f4")).to_host())
+    future = op.start()
+    while not future.done:
+        stepped.driver.advance_all()
+    np.testing.assert_array_equal(future.result(), expected)

@@ -10,6 +10,7 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.errors import KernelError
+from cuda_async.scheduling import checkpoint
 
 WAITS = {
     "await drain": lambda _: ca.drain(),
@@ -45,6 +46,35 @@ def test_waiting_for_the_device_in_its_work_is_refused(host, wait):
     with pytest.raises(KernelError, match="ReentrancyError"):
         call.sync()
     assert ca.ones(4).to_host().sync().tolist() == [1.0] * 4
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("wait", [WAITS[w] for w in ("aclose stream", "aclose device", "aclose graph")])
+def test_waiting_in_work_that_somebody_awaits_is_refused(host, wait):
+    """The awaits have their callbacks on the events already, as the work runs."""
+    stream, x = host.create_stream(), ca.zeros(4).sync()
+    graph, is_awaited = ca.zeros(4).graph().sync(), threading.Event()
+
+    def work(_):
+        assert is_awaited.wait(10)
+        asyncio.run(wait(later))
+
+    call = ca.foreign(work, writes=[x]).start(ca.SingleStream(stream))
+    later = (stream, ca.copy(x).start(ca.SingleStream(stream)), graph)
+    launched = graph.launch().start(ca.SingleStream(stream))
+
+    async def awaited(future):
+        return await future
+
+    async def main():
+        waits = [asyncio.ensure_future(awaited(future)) for future in (call, later[1], launched)]
+        while not all(submission.callbacks for submission in stream._pending):
+            await checkpoint()
+        is_awaited.set()
+        return await asyncio.gather(*waits, return_exceptions=True)
+
+    first, *_ = asyncio.run(main())
+    assert "ReentrancyError" in str(first)
 
 
 class Unspeakable(ca.CudaAsyncError):

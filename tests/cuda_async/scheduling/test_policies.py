@@ -100,10 +100,16 @@ class Runs:
 
 @pytest.mark.parametrize("make", [lambda: ca.ones(4), lambda: ca.zip(ca.ones(4))], ids=["one", "several"])
 def test_policy_that_runs_operations_is_refused(host, make):
-    with ca.use_policy(Runs()), pytest.raises(ca.ReentrancyError, match="inside a callback"):
+    message = r"inside Runs\.next_stream\(\): a policy only chooses a stream"
+    with ca.use_policy(Runs()), pytest.raises(ca.ReentrancyError, match=message):
         make().sync()
-    with ca.use_policy(Runs()), pytest.raises(ca.ReentrancyError, match="inside a callback"):
+    with ca.use_policy(Runs()), pytest.raises(ca.ReentrancyError, match=message):
         make().start()
+
+
+def test_context_that_was_not_entered(host):
+    with pytest.raises(RuntimeError, match="not entered; write `with use_device"):
+        ca.use_device(host).__exit__(None, None, None)
 
 
 @pytest.mark.parametrize("name", ["use_device", "use_policy"])

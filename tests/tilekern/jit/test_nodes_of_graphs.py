@@ -57,6 +57,16 @@ def test_what_the_kernel_was_made_for_stays(graph):
     np.testing.assert_allclose(graph.launch().to_host().sync(), expected(0, 100))
 
 
+def test_the_tensors_that_it_has_are_taken(device):
+    x, out = ca.from_host(np.arange(400, dtype="f4")).sync()[:100], ca.zeros(16).sync()
+    graph = part(out.partition(16), x, 0, 100, 1.0).map(lambda _: None).graph().sync()
+    graph.nodes[0].set_arguments({OUT: ca.mut(out), X: ca.read(x), SCALE: 2.0})
+    graph.launch().sync()
+    np.testing.assert_allclose(out.to_host().sync(), expected(0, 100, 2.0))
+    with pytest.raises(TypeError, match=r"low: i32\) was given a Read"):
+        graph.nodes[0].set_arguments({LOW: ca.read(x)})
+
+
 def test_of_a_bound_launch_too(device):
     x, out = ca.ones(100, "f4").sync(), ca.zeros(16, "f4").sync()
     bound = part.bind(out.partition(16), x, 0, 100, 1.0, device=device)

@@ -211,6 +211,22 @@ def test_integer_unary_and_shifts(dtype, run):
     assert np.array_equal(run(unary, (x.shape, dtype, 64), x, lambda v: v >> (bits - 2)), expected)
 
 
+@pytest.mark.parametrize("dtype", INTS)
+def test_cdiv_is_the_quotient_rounded_up(dtype, run):
+    limits = np.iinfo(dtype)
+    x = np.array([limits.min + 1, limits.max, 0, 1, 2, 3, 4, 7, 100], dtype)
+    y = np.array([3, 2, 5, 3, 2, 3, 5, 1, 100], dtype)
+    expected = [-(-int(a) // int(b)) for a, b in zip(x, y, strict=True)]
+    assert run(binary, (x.shape, dtype, 16), x, y, tk.cdiv).tolist() == expected
+    by_three = run(unary, (x.shape, dtype, 16), x, lambda t: tk.cdiv(t, 3))
+    assert by_three.tolist() == [-(-int(a) // 3) for a in x]
+
+
+def test_cdiv_of_floats_by_zero_is_infinite(run):
+    x = np.array([1.0, -1.0], "f4")
+    assert run(unary, (x.shape, "f4", 2), x, lambda t: tk.cdiv(t, 0.0)).tolist() == [np.inf, -np.inf]
+
+
 @pytest.mark.parametrize("dtype", FLOATS.values(), ids=ids)
 def test_float_modulo_like_python(dtype, run):
     x = np.array([5.5, -5.5, 5.5, -5.5, 4.0, -4.0, 4.0, -4.0, 0.0, 7.25], dtype)

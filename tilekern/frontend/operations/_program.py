@@ -8,10 +8,10 @@ from ... import language
 from ...dtypes import bool_, int32
 from ...ir import AssertOp, BlockIdOp, NumBlocksOp, Value, scalar
 from .._iteration import items_of
-from .._operators import binary, unary
+from .._operators import binary, compare, unary
 from .._promotion import as_tile, cast
 from .._records import holds_tiles
-from .._values import StaticItems, describe, is_number, is_tile
+from .._values import StaticItems, describe, is_loose, is_number, is_tile, tile_type
 from ._registry import implements
 
 if TYPE_CHECKING:
@@ -49,9 +49,19 @@ def _grid_axis(t: Translator, axis: object) -> int:
 
 @implements(language.cdiv)
 def cdiv(t: Translator, a: object, b: object) -> object:
-    if is_number(b) and b == 0:
+    if is_number(b) and b == 0 and not _is_float(a) and not isinstance(b, float):
         raise t.wrong_value("cdiv by zero")
+    if any(is_tile(x) and not is_loose(x) and tile_type(x).number.kind == "uint" for x in (a, b)):
+        quotient = binary(t, "//", a, b)
+        if is_tile(quotient) and tile_type(quotient).number.kind == "uint":  # which has no negative numbers
+            rest = binary(t, "-", a, binary(t, "*", quotient, b))
+            more = as_tile(t, compare(t, "!=", rest, 0))
+            return binary(t, "+", quotient, cast(t, more, tile_type(quotient).number))
     return unary(t, "-", binary(t, "//", unary(t, "-", a), b))
+
+
+def _is_float(value: object) -> bool:
+    return isinstance(value, float) or (is_tile(value) and tile_type(value).number.is_float)
 
 
 @implements(language.assert_)
