@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,6 @@ from _soak_programs import Common, Drawing, Planned, Program
 import cuda_async as ca
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from _soak_programs import Arrays
 
 TENSORS = 4
@@ -31,6 +30,7 @@ class Tally:
     counts: Counter[str] = field(default_factory=Counter)
     cancels: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
+    on_wrong_value: Callable[[], None] = lambda: None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, name: str, number: int = 1) -> None:
@@ -95,6 +95,7 @@ class Task:
         self.tensors: list[ca.Tensor] = []
         self.arrays: Arrays = []
         self.streams: list[ca.Stream] = []
+        self.latest: Program | None = None
 
     async def run(self) -> None:
         """Programs until the time is over."""
@@ -120,7 +121,7 @@ class Task:
             ]
             while not self.is_over():
                 way = self.chance.choice(ways)
-                program = Program(self.draw.branches(TENSORS))
+                program = self.latest = Program(self.draw.branches(TENSORS))
                 try:
                     await way(program)
                 except Exception as error:
@@ -168,9 +169,11 @@ class Task:
             if len(wrong):
                 first = int(wrong[0])
                 self.tally.problem(
-                    f"{self.name}: tensor {i} of {self.size} has {len(wrong)} wrong values after {after}, the first "
-                    f"at {first}: {array[first]}, expected {expected[first]}"
+                    f"{self.name}: tensor {i} of {self.size} at {self.tensors[i]._address:#x} has {len(wrong)} wrong "
+                    f"values after {after}, the first at {first}: {array[first]}, expected {expected[first]}; the "
+                    f"program before: {self.latest}"
                 )
+                self.tally.on_wrong_value()
                 self.arrays[i] = array
 
     async def check_stopped(self, program: Program, why: str) -> None:

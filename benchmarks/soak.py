@@ -29,6 +29,7 @@ import numpy as np
 from _harness import Unavailable, machine, print_table, run_on_loop, write_results
 from _soak_programs import BLOCK, Common, Kernels
 from _soak_tasks import SIZES, Exchange, Tally, Task
+from _soak_trace import Trace
 
 import cuda_async as ca
 
@@ -224,6 +225,9 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=TASKS, help="over all threads")
     parser.add_argument("--round-seconds", type=float, default=None, help="default: a thirtieth of the time")
     parser.add_argument("--out", type=Path, default=None, help="write the numbers here as JSON")
+    parser.add_argument(
+        "--trace", type=Path, default=None, help="write what was enqueued here, for a wrong value"
+    )
     options = parser.parse_args()
 
     os.environ["CUDA_ASYNC_POISON_FREED"] = "1"  # read when a device is made
@@ -235,6 +239,10 @@ def main() -> int:
     with ca.use_device(device):
         device.open()
         soak = Soak(device, options.seed, options.tasks)
+        if options.trace is not None:
+            trace = Trace()
+            trace.install()
+            soak.tally.on_wrong_value = functools.partial(trace.write, options.trace)
         soak.look()
         rounds, ended, longest_s = 0, True, round_s
         while ended and time.monotonic() - began + longest_s <= total_s:

@@ -23,6 +23,21 @@ Stream._wait_for = lambda self, source, number: None
 runpy.run_path({script!r}, run_name="__main__")
 """
 
+WRONG = """
+import sys, runpy
+sys.path.insert(0, {folder!r})
+sys.argv = ["benchmarks/soak.py", *{{arguments!r}}]
+import _soak_tasks
+done = _soak_tasks.Task.done
+count = iter(range(10**9))
+def late(self, program, times=1):
+    done(self, program, times)
+    if next(count) % 10 == 9:
+        self.arrays[0] = self.arrays[0] + 1
+_soak_tasks.Task.done = late
+runpy.run_path({script!r}, run_name="__main__")
+"""
+
 
 def arguments(tmp_path, *more):
     return [
@@ -50,6 +65,26 @@ def test_soak_on_the_host_device(tmp_path):
     assert found["counts"]["values"] > 10_000
     assert sum(found["cancels"].values()) > 0
     assert len({point["used_bytes"] for point in found["quiet_points"]}) == 1
+
+
+def test_trace_of_what_was_enqueued(tmp_path):
+    """Written for a wrong value, made up here; everything in it is ordered, and what is taken out is missed."""
+    code = WRONG.format(folder=str(FOLDER), script=str(FOLDER / "soak.py"))
+    code = code.format(arguments=arguments(tmp_path, "--tasks", "8", "--trace", str(tmp_path / "trace")))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, cwd=ROOT)
+    assert "wrong values after" in done.stdout
+    assert "the program before: " in done.stdout
+    sys.path.insert(0, str(FOLDER))
+    try:
+        unordered = importlib.import_module("_soak_trace").unordered
+    finally:
+        sys.path.remove(str(FOLDER))
+    lines = (tmp_path / "trace").read_text().splitlines()
+    count, found = unordered(iter(lines))
+    assert count > 100
+    assert found == []
+    kept = (line for line in lines if line.split()[1] not in ("wait", "finish"))
+    assert unordered(kept)[1]
 
 
 @pytest.mark.slow
