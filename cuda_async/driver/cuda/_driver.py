@@ -408,6 +408,7 @@ class CudaDriver(GraphCalls):
 
 # Nothing is left to give back, so giving back is no error: owners close what they hold in any order.
 _QUIET = (
+    "check_may_wait",
     "close",
     "event_destroy",
     "graph_destroy",
