@@ -644,10 +644,8 @@ class UpdatedGraphLaunch(DeviceOp[T]):
         updates = self._updates or self._graph._take_updates()
         if updates is None:
             return self._launch
-        recorder: Any = execution.ctx.stream._recorder
-        if recorder is not None:
+        if execution.ctx.stream._recorder is not None:
             self._updates = updates
-            recorder.updated.append(self)
         execution.frames.append(self)
         return updates
 
@@ -658,6 +656,9 @@ class UpdatedGraphLaunch(DeviceOp[T]):
             self._graph._pending.appendleft(updates)
 
     def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any]:
+        recorder: Any = execution.ctx.stream._recorder
+        if recorder is not None:  # what fails by itself has begun, and is nobody else's
+            recorder.updated.append(self)
         return self._launch
 
 

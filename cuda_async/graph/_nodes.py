@@ -362,7 +362,7 @@ class GraphNode:
     def _check_ordered(self, reads: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
         """Refuse memory that a node uses which may run beside this one: a change orders nothing.
 
-        What a kernel uses counts as the whole allocations; copies and fills are known to the byte.
+        What a kernel uses counts as the whole allocations; fills and copies that are contiguous are known to the byte.
         """
         read, written = (
             [_extent_of(tensor) for tensor in tensors if tensor.size] for tensors in (reads, writes)

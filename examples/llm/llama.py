@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,11 +62,11 @@ class Sampling:
             raise ValueError(
                 f"temperature is {self.temperature}; 0 takes the likeliest token, 1 draws as the model does"
             )
-        if not isinstance(self.top_k, int) or not 1 <= self.top_k <= MAX_TOP_K:
+        if not isinstance(self.top_k, Integral) or not 1 <= self.top_k <= MAX_TOP_K:
             raise ValueError(f"top_k is {self.top_k}; the token is one of the 1 to {MAX_TOP_K} likeliest")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it is a share, above 0 and up to 1")
-        if not isinstance(self.seed, int) or not 0 <= self.seed < 1 << 64:
+        if not isinstance(self.seed, Integral) or not 0 <= self.seed < 1 << 64:
             raise ValueError(f"seed is {self.seed}; it is a number from 0 to 2**64 - 1")
 
 

@@ -40,6 +40,8 @@ def cdiv(a: Tile, b: int | Tile) -> Tile: ...
 def cdiv(a: int, b: Tile) -> Tile: ...
 def cdiv(a: Any, b: Any) -> Any:
     """a / b rounded up, for whole numbers. Also outside of kernels."""
+    if any(getattr(getattr(x, "dtype", None), "kind", "") in ("u", "i") for x in (a, b)):
+        return a // b + (a % b != 0)  # unsigned numbers of NumPy have no negative ones, and others wrap
     return -(-a // b)
 
 

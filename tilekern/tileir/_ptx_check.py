@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 __all__ = ["used_before_set"]
 
 _INSTRUCTION = re.compile(r"^\s*(@!?%\w+\s+)?([a-z][\w.:]*)\s*(.*);\s*$")
+_BEGUN = re.compile(r"^\s*(@!?%\w+\s+)?[a-z][^;]*(?<!:)$")
 _LABEL = re.compile(r"^\s*([$\w]+):\s*$")
 _REGISTER = re.compile(r"%[a-z]+\d+\b")
 _SETS_NOTHING = (
@@ -65,7 +66,12 @@ def used_before_set(ptx: str) -> str | None:
 def _pieces(ptx: str) -> list[_Piece]:
     pieces = [_Piece()]
     labels: dict[str, int] = {}
-    for text in ptx.splitlines():
+    begun = ""
+    for line in ptx.splitlines():
+        text = f"{begun} {line}" if begun else line
+        begun = text if _BEGUN.match(text) else ""  # matrix products are written on several lines
+        if begun:
+            continue
         label = _LABEL.match(text)
         if label is not None:
             pieces.append(_Piece())

@@ -71,6 +71,15 @@ def test_update_of_a_recording_that_failed_is_for_the_next(device, kernels, how)
     assert again.to_host().sync()[0] == 10.0
 
 
+def test_update_that_fails_in_a_recording_has_begun(device, kernels):
+    graph = kernels.scaled(ca.ones(8).sync(), 2.0, 0.0).graph().sync()
+    graph.update(ca.value(None).then(fails))
+    with pytest.raises(ValueError, match="planned"):
+        graph.launch().graph().sync()
+    outer = graph.launch().then(ca.copy).graph().sync()
+    assert outer.launch().to_host().sync()[0] == 2.0
+
+
 def test_shared_launch_of_a_graph_that_ended_unlaunched_has_its_updates(device, kernels):
     x = ca.ones(8).sync()
     graph = kernels.scaled(x, 2.0, 0.0).graph().sync()

@@ -222,6 +222,27 @@ def test_cdiv_is_the_quotient_rounded_up(dtype, run):
     assert by_three.tolist() == [-(-int(a) // 3) for a in x]
 
 
+@pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8"])
+def test_cdiv_of_unsigned_numbers_by_floats(dtype, run):
+    x = np.array([0, 1, 7, 200], dtype)
+    for by in (2.0, 0.0):
+        with np.errstate(all="ignore"):
+            expected = np.ceil(x / np.float64(by))
+        result = run(unary, (x.shape, "f4", 4), x, lambda t, by=by: tk.float32(tk.cdiv(t, by)))
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [(np.uint8(7), 2), (np.uint32(7), np.uint32(2)), (np.int8(-128), np.int8(3)), (7, np.uint32(2))],
+)
+def test_cdiv_of_numbers_of_numpy(a, b, run):
+    expected = -(-int(a) // int(b))
+    assert tk.cdiv(a, b) == expected
+    result = run(unary, ((1,), "i4", 1), np.zeros(1, "i4"), lambda t: t + int(tk.cdiv(a, b)))
+    assert result.tolist() == [expected]
+
+
 def test_cdiv_of_floats_by_zero_is_infinite(run):
     x = np.array([1.0, -1.0], "f4")
     assert run(unary, (x.shape, "f4", 2), x, lambda t: tk.cdiv(t, 0.0)).tolist() == [np.inf, -np.inf]

@@ -28,8 +28,12 @@ def body(*lines: str) -> str:
         (["@%p1 bra $L", "mov.b64 {%r1, %r2}, %rd3", "$L:", "setp.eq.b64 %p1, %rd1, 0"], None),
         (["$L:", "@!%p1 mov.b64 %rd2, %rd1", "setp.eq.b64 %p1, %rd1, 0"], "@!%p1 mov.b64 %rd2, %rd1;"),
         (["ld.global.v2.b32 {%r1, %r2}, [%rd1]", "add.s32 %r3, %r1, %r2"], None),
+        (
+            ["mma.sync.m16n8k8.f32\n\t\t{%r1, %r2},\n\t\t{%r3}, {%r4},\n\t\t{%r1, %r2}", "mov.b32 %r3, %r5"],
+            "mma.sync.m16n8k8.f32 {%r1, %r2}, {%r3}, {%r4}, {%r1, %r2};",
+        ),
     ],
-    ids=["an-address", "a-store", "another-piece", "a-guard", "in-order"],
+    ids=["an-address", "a-store", "another-piece", "a-guard", "in-order", "on-several-lines"],
 )
 def test_use_before_the_only_set(lines: list[str], found: str | None) -> None:
     assert used_before_set(body(*lines)) == found

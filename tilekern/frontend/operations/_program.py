@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ... import language
 from ...dtypes import bool_, int32
@@ -51,17 +53,28 @@ def _grid_axis(t: Translator, axis: object) -> int:
 def cdiv(t: Translator, a: object, b: object) -> object:
     if is_number(b) and b == 0 and not _is_float(a) and not isinstance(b, float):
         raise t.wrong_value("cdiv by zero")
-    if any(is_tile(x) and not is_loose(x) and tile_type(x).number.kind == "uint" for x in (a, b)):
+    if not is_tile(a) and not is_tile(b) and any(isinstance(x, np.generic) for x in (a, b)):
+        known: Any = a, b  # numbers of NumPy among them
+        return language.cdiv(*known)
+    if _is_unsigned(a) or _is_unsigned(b):  # which have no negative numbers
         quotient = binary(t, "//", a, b)
-        if is_tile(quotient) and tile_type(quotient).number.kind == "uint":  # which has no negative numbers
-            rest = binary(t, "-", a, binary(t, "*", quotient, b))
-            more = as_tile(t, compare(t, "!=", rest, 0))
-            return binary(t, "+", quotient, cast(t, more, tile_type(quotient).number))
+        if is_tile(quotient):
+            number = tile_type(quotient).number
+            if number.kind == "uint":
+                rest = binary(t, "-", a, binary(t, "*", quotient, b))
+                return binary(t, "+", quotient, cast(t, as_tile(t, compare(t, "!=", rest, 0)), number))
+            a = cast(t, as_tile(t, a), number)
     return unary(t, "-", binary(t, "//", unary(t, "-", a), b))
 
 
 def _is_float(value: object) -> bool:
     return isinstance(value, float) or (is_tile(value) and tile_type(value).number.is_float)
+
+
+def _is_unsigned(value: object) -> bool:
+    if isinstance(value, np.generic):
+        return isinstance(value, np.unsignedinteger)
+    return is_tile(value) and not is_loose(value) and tile_type(value).number.kind == "uint"
 
 
 @implements(language.assert_)
