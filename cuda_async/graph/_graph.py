@@ -649,17 +649,17 @@ class UpdatedGraphLaunch(DeviceOp[T]):
         execution.frames.append(self)
         return updates
 
-    def give_back(self) -> None:
-        """The recording that they were part of is no more."""
-        updates, self._updates = self._updates, None
-        if updates is not None:
-            self._graph._pending.appendleft(updates)
-
     def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any]:
         recorder: Any = execution.ctx.stream._recorder
         if recorder is not None:  # what fails by itself has begun, and is nobody else's
             recorder.updated.append(self)
         return self._launch
+
+    def give_back(self) -> None:
+        """The recording that they were part of is no more."""
+        updates, self._updates = self._updates, None
+        if updates is not None:
+            self._graph._pending.appendleft(updates)
 
 
 class GraphLaunch(DeviceOp[T]):

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ..scheduling._recorder import Recorder
     from ._execution import Block
 
-__all__ = ["NotFilledYetError", "SharedOp", "shared", "unzip"]
+__all__ = ["SharedOp", "shared", "unzip"]
 
 T = TypeVar("T")
 
