@@ -27,9 +27,9 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from ...errors import ContextError, DeviceLostError, DriverError
+from ...errors import ContextError, DeviceLostError, DriverError, OutOfMemoryError
 from ._bindings import FORKED
-from ._errors import STICKY, describe_code, driver_error, unknown_handle
+from ._errors import OUT_OF_MEMORY, STICKY, describe_code, driver_error, unknown_handle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,13 +148,18 @@ class DriverCalls:
     def _call(self, name: str, *arguments: Any) -> Any:
         """Call the driver in this context; the value it answers (a tuple where there are several).
 
+        What finds no memory is called once more when the pool's cached memory was given back.
+
         Raises:
-            DriverError, DeviceLostError: it failed.
+            DriverError, DeviceLostError, OutOfMemoryError: it failed.
         """
         code = self._set_current()
         if code:
             self._fail("cuCtxSetCurrent", code)
-        code, *values = getattr(self._api, name)(*arguments)
+        function = getattr(self._api, name)
+        code, *values = function(*arguments)
+        if code and int(code) == OUT_OF_MEMORY and self._make_room():
+            code, *values = function(*arguments)
         if code:
             self._fail(name, code)
         return values[0] if len(values) == 1 else tuple(values)
@@ -168,10 +173,22 @@ class DriverCalls:
         if type(code) is int:  # from an entry point
             with contextlib.suppress(ValueError):  # a newer driver's, which the bindings do not know
                 code = self._api.CUresult(code)
+        if int(code) == OUT_OF_MEMORY:
+            self._make_room()  # for who tries again
+            raise self._out_of_memory(call)
         error = driver_error(self._api, call, code)
         if error.code in STICKY:
             self._lose(error)
         raise error
+
+    def _make_room(self) -> bool:
+        """Give cached memory back to the system; False where there is no pool yet."""
+        return False
+
+    def _out_of_memory(self, call: str, size_bytes: int = 0) -> OutOfMemoryError:
+        """The error of a call for which the device's memory did not suffice; `size_bytes` where it asks for some."""
+        error = driver_error(self._api, call, OUT_OF_MEMORY)
+        return OutOfMemoryError(f"{self.label}: {error}", size_bytes, 0, 0)
 
     def _lose(self, cause: DriverError) -> NoReturn:
         """The device is lost: remember the first cause, refuse everything from now on, and say so."""

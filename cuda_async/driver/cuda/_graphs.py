@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...errors import CaptureError, DriverError
+from ...errors import CaptureError, DriverError, OutOfMemoryError
 from ..graph import (
     ChildNode,
     ConditionalNode,
@@ -38,6 +38,7 @@ from ..graph import (
 )
 from ._calls import HandleTable, entry_point
 from ._convert import check_convertible
+from ._errors import OUT_OF_MEMORY
 from ._kernel_text import BLOCK_THREADS
 from ._memory import LONG_ROW_BYTES, MemoryCalls
 from ._strided import plan_copy, split_axes, strided_arguments
@@ -93,7 +94,10 @@ class GraphCalls(MemoryCalls):
 
     def graph_launch(self, graph: GraphHandle, stream: StreamHandle) -> None:
         """Enqueue the graph."""
-        code = self._cuGraphLaunch(self._graphs.pointers[graph], self._streams.pointers[stream])
+        pointers = self._graphs.pointers[graph], self._streams.pointers[stream]
+        code = self._cuGraphLaunch(*pointers)
+        if code == OUT_OF_MEMORY and self._make_room():
+            code = self._cuGraphLaunch(*pointers)
         if code:
             self._fail("cuGraphLaunch", code)
 
@@ -118,7 +122,10 @@ class GraphCalls(MemoryCalls):
                 self._call("cuGraphExecMemsetNodeSetParams", found.executable, native, fill, self._context)
             else:
                 return False
-        except DriverError:  # what may change in place depends on the node; anew, everything may
+        except (
+            DriverError,
+            OutOfMemoryError,
+        ):  # what may change in place depends on the node; anew, everything may
             return False
         return True
 

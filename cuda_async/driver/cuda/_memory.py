@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import mmap
 import threading
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import ContextError, CudaAsyncError, OutOfMemoryError
+from ...errors import ContextError, OutOfMemoryError
 from .._arguments import ArgumentBlock
 from .._protocol import FunctionHandle, PoolStatistics
 from ._condition import condition_kernel
@@ -78,11 +78,12 @@ class MemoryCalls(ModuleCalls):
             OutOfMemoryError: it does not fit.
         """
         if size_bytes > self.properties.total_memory_bytes:
-            self._out_of_memory(size_bytes)  # the driver would map all there is before it says so
+            # the driver would map all there is before it says so
+            raise self._out_of_memory("cuMemAllocFromPoolAsync", size_bytes)
         code, address = self._cuMemAllocFromPoolAsync(size_bytes, self._pool, self._streams[stream])
         if code:
             if int(code) == OUT_OF_MEMORY:
-                self._out_of_memory(size_bytes)
+                raise self._out_of_memory("cuMemAllocFromPoolAsync", size_bytes)
             self._fail("cuMemAllocFromPoolAsync", code)
         return int(address)
 
@@ -106,22 +107,42 @@ class MemoryCalls(ModuleCalls):
         if code:
             self._fail("cuMemFreeAsync", code)
 
-    def _out_of_memory(self, size_bytes: int) -> NoReturn:
+    def _make_room(self) -> bool:
+        """Give cached memory back to the system; False where there is no pool yet."""
+        pool = getattr(self, "_pool", None)
+        return pool is not None and not self._api.cuMemPoolTrimTo(pool, 0)[0]
+
+    def _out_of_memory(self, call: str, size_bytes: int = 0) -> OutOfMemoryError:
+        """The error of a call for which the device's memory did not suffice; `size_bytes` where it asks for some."""
+        if not hasattr(self, "properties"):  # it is being opened
+            return super()._out_of_memory(call, size_bytes)
         total = self.properties.total_memory_bytes
-        try:
-            statistics = self.pool_statistics()
-            used, reserved = statistics.used_bytes, statistics.reserved_bytes
-            free = int(self._call("cuMemGetInfo")[0])
-        except CudaAsyncError:
-            used = reserved = free = 0
-        raise OutOfMemoryError(
-            f"{self.label}: {size_bytes} bytes do not fit: {used} bytes are in use and {reserved - used} "
-            f"cached in the pool, {free} of the device's {total} bytes are free; free tensors, or use "
-            "smaller ones",
+        attributes = self._api.CUmemPool_attribute
+        # By themselves: what these calls find no memory for shall not end here again.
+        used = self._number("cuMemPoolGetAttribute", self._pool, attributes.CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+        reserved = self._number(
+            "cuMemPoolGetAttribute", self._pool, attributes.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+        )
+        free = self._number("cuMemGetInfo")
+        if size_bytes:
+            what, todo = f"{size_bytes} bytes do not fit", "free tensors, or use smaller ones"
+        else:
+            what = f"the driver found no memory for {call}"
+            todo = (
+                "free tensors, or other programs' memory, and try again; what was cached has been given back"
+            )
+        return OutOfMemoryError(
+            f"{self.label}: {what}: {used} bytes are in use and {reserved - used} "
+            f"cached in the pool, {free} of the device's {total} bytes are free; {todo}",
             requested_bytes=size_bytes,
             used_bytes=used,
             limit_bytes=total,
         )
+
+    def _number(self, name: str, *arguments: Any) -> int:
+        """What a call answers first; 0 where it fails."""
+        code, *values = getattr(self._api, name)(*arguments)
+        return 0 if code else int(values[0])
 
     def pool_trim(self, keep_bytes: int = 0) -> None:
         """Give cached, unused memory back to the system, down to `keep_bytes` reserved."""

@@ -74,18 +74,17 @@ class ModuleCalls(DriverCalls):
         data = ptx_bytes(image) if kind is ImageKind.PTX else image
         options = self._api.CUjit_option
         error_log, info_log = bytearray(LOG_BYTES), bytearray(LOG_BYTES)
+        names = [
+            options.CU_JIT_ERROR_LOG_BUFFER,
+            options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+            options.CU_JIT_INFO_LOG_BUFFER,
+            options.CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+        ]
+        values = [error_log, LOG_BYTES, info_log, LOG_BYTES]
         self.bind()
-        code, module = self._api.cuModuleLoadDataEx(
-            data,
-            4,
-            [
-                options.CU_JIT_ERROR_LOG_BUFFER,
-                options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-                options.CU_JIT_INFO_LOG_BUFFER,
-                options.CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
-            ],
-            [error_log, LOG_BYTES, info_log, LOG_BYTES],
-        )
+        code, module = self._api.cuModuleLoadDataEx(data, len(names), names, values)
+        if code and int(code) == OUT_OF_MEMORY and self._make_room():
+            code, module = self._api.cuModuleLoadDataEx(data, len(names), names, values)
         if code:
             log = "\n".join(text for text in (_log_text(error_log), _log_text(info_log)) if text)
             self._load_failed(code, kind, image, name, log)
@@ -205,7 +204,7 @@ class ModuleCalls(DriverCalls):
         if error.code in STICKY:
             self._lose(error)
         if error.code == OUT_OF_MEMORY:
-            raise CompileError(f"{name}: the device has no memory left to load it: {error}", log) from error
+            raise self._out_of_memory(f"cuModuleLoadDataEx of {name}") from error
         major, minor = self.properties.compute_capability
         device = f"{self.label} ({self.properties.name}, sm_{major}{minor})"
         message = _explain(error, kind, image, name, log, device, self.properties.driver_version)

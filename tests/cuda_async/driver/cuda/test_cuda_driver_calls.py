@@ -390,6 +390,67 @@ def test_out_of_memory_tells_request_use_and_limit(api, driver):
     assert driver.is_usable
 
 
+@pytest.mark.parametrize("stays", [False, True])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("cuStreamCreateWithPriority", lambda driver: driver.stream_create()),
+        ("cuEventCreate", lambda driver: driver.event_create()),
+        ("cuModuleLoadDataEx", lambda driver: driver.module_load(PTX)),
+        ("cuStreamSynchronize", lambda driver: driver.stream_synchronize(driver.stream_create())),
+    ],
+)
+def test_what_finds_no_memory_gets_what_the_pool_has_cached(api, driver, name, call, stays):
+    """The pool keeps what is freed: it may have all of the device's memory, and use none of it."""
+    before = api.results.get(name, lambda *_: (0,))
+
+    def answer(*arguments):
+        if stays or not api.named("cuMemPoolTrimTo"):
+            return 2, None
+        return before(*arguments)
+
+    api.answers[name] = answer
+    if not stays:
+        call(driver)
+        assert len(api.named(name)) == 2
+        return
+    for statistics in ("cuMemPoolGetAttribute", "cuMemGetInfo"):
+        api.fail(statistics, 2, 2)
+    with pytest.raises(OutOfMemoryError, match=f"the driver found no memory for {name}") as caught:
+        call(driver)
+    assert len(api.named(name)) == 2
+    assert caught.value.limit_bytes == 80 << 30
+    assert driver.is_usable
+
+
+def test_launch_that_finds_no_memory_is_no_other_error(api, driver):
+    function = driver.module_function(driver.module_load(PTX), "scale")
+    stream = driver.stream_create()
+    api.fail("cuLaunchKernel", 2)
+    with pytest.raises(OutOfMemoryError, match="cuLaunchKernel"):
+        plain_launch(driver, function, stream)
+    assert api.named("cuMemPoolTrimTo")
+    plain = api.answers.pop("cuLaunchKernel")
+    assert plain == (2,)
+    plain_launch(driver, function, stream)
+
+
+def test_launch_of_a_graph_is_made_again_with_what_was_cached(api, driver):
+    stream = driver.stream_create()
+    driver._graphs[0x900] = None
+    api.answers["cuGraphLaunch"] = lambda *_: (0 if api.named("cuMemPoolTrimTo") else 2,)
+    driver.graph_launch(0x900, stream)
+    assert api.named("cuGraphLaunch") == [(0x900, stream)] * 2
+
+
+def test_pool_for_which_there_is_no_memory_says_so(api):
+    from cuda_async.driver.cuda import CudaDriver
+
+    api.fail("cuMemPoolCreate", 2, 1)
+    with pytest.raises(OutOfMemoryError, match="cuMemPoolCreate: CUDA_ERROR_OUT_OF_MEMORY"):
+        CudaDriver(api, 0, api.CUcontext(1), api.CUdevice(0))
+
+
 def test_pinned_memory_is_portable(api, driver):
     address = driver.pinned_alloc(4096)
     driver.pinned_free(address)
