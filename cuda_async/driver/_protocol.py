@@ -254,6 +254,10 @@ class Driver(Protocol):
         """Block this thread, asleep, until `event_query` is true; raises the same."""
         ...
 
+    def forget_interrupts(self) -> None:
+        """An interrupt did not come: from now on `event_synchronize` looks from time to time, whatever the event."""
+        ...
+
     def event_notify(self, event: EventHandle, callback: Callable[[], object]) -> bool:
         """Call `callback` once, from a thread of the driver, when the event's last record is done or has failed.
 

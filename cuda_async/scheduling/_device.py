@@ -143,6 +143,8 @@ class Device:
         self._wait_average_s = 0.0
         self._sleep_average = 0.0  # of the latest waits, those that did not end while polling
         self._interrupts = False
+        self._interrupts_lost = False
+        self._lookout = False  # there is a thread that looks at what others sleep for
         self._max_poll_s = longest_poll_s(self.kind)
         start_from_environment()
 
@@ -719,7 +721,8 @@ class Device:
         self._wait_average_s += 0.1 * (seconds - self._wait_average_s)
         self._sleep_average += 0.1 * (slept - self._sleep_average)
         driver = self._driver
-        self._interrupts = self._sleep_average > 0.5 and driver is not None and not driver.notifies
+        sleeps = self._sleep_average > 0.5 and driver is not None and not driver.notifies
+        self._interrupts = sleeps and not self._interrupts_lost
 
     # -- closing
 
@@ -872,7 +875,8 @@ def _after_fork() -> None:
             device._set_lock()
             for stream in device._streams:
                 stream._bell = Bell()
-                stream._waiter = False
+                stream._waiter = stream._asleep_for = None
+            device._lookout = False
 
 
 if hasattr(os, "register_at_fork"):

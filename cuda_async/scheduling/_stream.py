@@ -11,6 +11,7 @@ from ..driver import StreamHandle
 from ..driver._bell import Bell
 from ..errors import ClosedError, ContextError, CudaAsyncError, DeviceLostError, DriverError, OutOfMemoryError
 from ._event import Event
+from ._lookout import look_out
 from ._submission import CAPTURE_UNSUPPORTED, Failure, Submission
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Stream:
 
     __slots__ = (
         "__weakref__",
+        "_asleep_for",
         "_bell",
         "_borrowed",
         "_closed",
@@ -86,7 +88,8 @@ class Stream:
     _owner: object  # what a borrowed stream belongs to, kept alive
     _waited: dict[Stream, int]  # numbers of other streams that this one waits for already
     _bell: Bell  # for the thread in _wait_loop
-    _waiter: bool  # there is one
+    _waiter: object  # that thread's token; None where there is none
+    _asleep_for: Submission | None  # what it sleeps for in the driver
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("streams are made by Device.create_stream() and Device.borrow_stream()")
@@ -122,7 +125,8 @@ class Stream:
         self._users = 0
         self._waited = {}
         self._bell = Bell()
-        self._waiter = False
+        self._waiter = None
+        self._asleep_for = None
         return self
 
     def __repr__(self) -> str:
@@ -532,27 +536,38 @@ class Stream:
 
     def _wake_waiter(self) -> None:
         """Lock held. Make sure a thread sleeps on the first submission that somebody waits for."""
-        if self._waiter:
+        if self._waiter is not None:
             if not self._bell.is_rung:  # it may be busy for long
                 self._bell.ring()
             return
-        self._waiter = True  # first: an interrupt may come when the thread is there
+        self._waiter = token = object()  # first: an interrupt may come when the thread is there
         try:
-            _thread.start_new_thread(self._wait_loop, ())  # Thread.start() would wait until it runs
+            _thread.start_new_thread(self._wait_loop, (token,))  # Thread.start() would wait until it runs
         except (RuntimeError, MemoryError):  # there is no thread to be had
-            self._waiter = False
+            self._waiter = None
             raise
 
-    def _wait_loop(self) -> None:
+    def _give_up_waiter(self) -> None:
+        """Lock held. The thread sleeps on, though the device is past what it sleeps for: another takes its place."""
+        self._waiter = self._asleep_for = None
+        if self._first_awaited() is not None:
+            self._wake_waiter()
+
+    def _wait_loop(self, token: object) -> None:
         device = self.device
         is_called = True  # maybe for nothing
         while True:
             with device._lock:
+                if self._waiter is not token:  # given up
+                    return
                 submission = self._first_awaited()
                 if submission is not None:
                     submission.sleepers += 1
+                    if submission.events is device._interrupting_events:
+                        self._asleep_for = submission
+                        look_out(device)
                 elif self._closed or not is_called:
-                    self._waiter = False
+                    self._waiter = None
                     return
             if submission is None:
                 is_called = self._bell.wait(WAITER_IDLE_S)
@@ -571,8 +586,12 @@ class Stream:
                 BaseException
             ):  # a callback raised, which it should not; the next who waits starts another thread
                 with device._lock:
-                    self._waiter = False
+                    if self._waiter is token:
+                        self._waiter = self._asleep_for = None
                 raise
+            with device._lock:
+                if self._waiter is token:
+                    self._asleep_for = None
             del submission
 
     def _first_awaited(self) -> Submission | None:

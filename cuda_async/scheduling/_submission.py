@@ -20,9 +20,10 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ..driver._bell import call_each
+from ..driver._bell import Bell, call_each
 from ..errors import CudaAsyncError, DeviceLostError
 from ._kept_errors import note_kept_error
+from ._lookout import LOOK_S
 from ._watchdog import waiting
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ __all__ = ["CAPTURE_UNSUPPORTED", "Failure", "Submission", "look_at", "raise_fir
 
 CAPTURE_UNSUPPORTED = 900
 """A driver call's answer while some thread captures a graph in the mode that forbids that call to all threads."""
+
+NO_THREAD_LOOK_S = 1e-3
+"""How often a thread looks that nobody can call."""
 
 
 def _elsewhere(traceback: TracebackType | None) -> TracebackType | None:
@@ -184,13 +188,35 @@ class Submission:
         while time.perf_counter() < poll_until:
             if self.poll():
                 break
-        with device._lock:
+        driver = device._driver
+        if driver is not None and not driver.notifies:
             sleeps = not self.done
             if sleeps:
-                self.sleepers += 1  # while a thread sleeps on the event it must not be reused
-        if sleeps:
-            self._sleep()
+                self._sleep_till_called()
+        else:
+            with device._lock:
+                sleeps = not self.done
+                if sleeps:
+                    self.sleepers += 1  # while a thread sleeps on the event it must not be reused
+            if sleeps:
+                self._sleep()
         device._note_wait(time.perf_counter() - began, sleeps)
+
+    def _sleep_till_called(self) -> None:
+        """The stream's thread sleeps in the driver, and calls; this one can be interrupted, and looks now and then."""
+        bell = Bell()
+        look_s = LOOK_S
+        with waiting(self, str):
+            try:
+                if not self.add_callback(bell.ring):
+                    return
+            except (RuntimeError, MemoryError):  # there is no such thread to be had
+                look_s = NO_THREAD_LOOK_S
+            try:
+                while not bell.wait(look_s) and not self.poll():
+                    pass
+            finally:
+                self.remove_callback(bell.ring)
 
     def _sleep(self) -> None:
         device = self.stream.device

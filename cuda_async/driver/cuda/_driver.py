@@ -233,6 +233,10 @@ class CudaDriver(GraphCalls):
             time.sleep(pause_s)
             pause_s = min(1.1 * pause_s, LONGEST_PAUSE_S)
 
+    def forget_interrupts(self) -> None:
+        """From now on `event_synchronize` looks at all events from time to time."""
+        self._interrupting.clear()
+
     def event_notify(self, event: EventHandle, callback: Callable[[], object]) -> bool:
         """Not here: see `Driver.notifies`."""
         raise TypeError("a CUDA device does not call back; sleep in event_synchronize")
@@ -411,6 +415,7 @@ _QUIET = (
     "check_may_wait",
     "close",
     "event_destroy",
+    "forget_interrupts",
     "graph_destroy",
     "memory_free_async",
     "module_unload",

@@ -318,6 +318,9 @@ class HostDriver(SteppedControls):
             self.engine.wait_record(record)
             self.pool.synchronized()
 
+    def forget_interrupts(self) -> None:
+        """Nothing here interrupts."""
+
     def event_notify(self, event: EventHandle, callback: Callable[[], object]) -> bool:
         record = self._event(event, "cuEventQuery").record
         return record is not None and self.engine.notify(record, callback)

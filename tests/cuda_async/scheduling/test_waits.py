@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gc
+import queue
 import threading
 import time
+import types
 import weakref
 
 import pytest
 
 import cuda_async as ca
 from cuda_async.driver._bell import Bell
-from cuda_async.scheduling import _device
+from cuda_async.scheduling import _device, _lookout, _stream, _submission
+from cuda_async.scheduling._lookout import look
 
 
 def advance_when_blocked(stepped, thread, submissions):
@@ -177,6 +180,119 @@ def test_thread_that_sleeps_for_callbacks_sleeps_again_when_it_could_not(stepped
     assert woken.wait(5)
     assert len(sleeps) == 2
     stream.close()
+
+
+class Deaf:
+    """A driver's sleep from which no thread ever wakes; until the end of the test."""
+
+    def __init__(self, stepped):
+        stepped.driver.notifies = False
+        self.sleep = stepped.driver.event_synchronize
+        self.over = threading.Event()
+        self.sleeping = threading.Event()
+        self.forgotten = threading.Event()
+        stepped.driver.event_synchronize = self.event_synchronize
+        stepped.driver.forget_interrupts = self.forget_interrupts
+        for _ in range(10):
+            stepped._note_wait(1e-3, True)  # so events interrupt
+
+    def event_synchronize(self, event):
+        if self.forgotten.is_set():
+            return self.sleep(event)
+        self.sleeping.set()
+        assert self.over.wait(20)
+
+    def forget_interrupts(self):
+        self.forgotten.set()
+
+
+@pytest.mark.timeout(30)
+def test_interrupt_that_is_lost_is_made_up_for(stepped, monkeypatch, caplog):
+    """Whoever waits hears at the next look, a thread that sleeps on is replaced, and nobody relies on interrupts again."""
+    monkeypatch.setattr(_lookout, "_thread", Threadless())
+    deaf = Deaf(stepped)
+    stream = stepped.create_stream()
+    woken = Woken(stream)
+    assert deaf.sleeping.wait(5)
+    (asleep,) = look(stepped, set())
+    assert not asleep.done
+    stepped.driver.advance_all()
+    assert not woken.is_set()
+    assert look(stepped, set()) == [asleep]
+    assert woken.is_set()
+    assert not caplog.records, "the thread may be about to wake"
+    later = Woken(stream)
+    assert look(stepped, {asleep}) == []
+    assert deaf.forgotten.is_set()
+    assert "an interrupt was lost" in caplog.text
+    stepped.driver.advance_all()
+    assert later.wait(5), "another thread sleeps for it"
+    stepped._note_wait(1e-3, True)
+    assert not stepped._interrupts
+    deaf.over.set()
+    stream.close()
+    while asleep.sleepers:
+        pass
+    assert look(stepped, set()) == []
+    assert not stepped._lookout
+
+
+class Threadless:
+    """Starts no thread: the test looks."""
+
+    @staticmethod
+    def start_new_thread(function, args):
+        assert function is _lookout._look
+
+
+@pytest.mark.timeout(30)
+def test_thread_looks_while_others_sleep_for_interrupts(stepped, monkeypatch):
+    looks, go_on = queue.SimpleQueue(), queue.SimpleQueue()
+
+    def pause(seconds):
+        looks.put(seconds)
+        go_on.get(timeout=20)
+
+    monkeypatch.setattr(_lookout, "time", types.SimpleNamespace(sleep=pause))
+    deaf = Deaf(stepped)
+    stream = stepped.create_stream()
+    woken = Woken(stream)
+    assert looks.get(timeout=5) == 1.0
+    stepped.driver.advance_all()
+    go_on.put(None)
+    assert woken.wait(5)
+    assert looks.get(timeout=5) == 1.0
+    assert not deaf.forgotten.is_set()
+    go_on.put(None)
+    assert deaf.forgotten.wait(5), "the thread that sleeps on is given up"
+    deaf.over.set()
+    stream.close()
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("wait", ["sync", "thread"])
+def test_blocked_thread_does_not_sleep_in_the_driver(stepped, monkeypatch, wait):
+    """It is called by the stream's, and looks itself where it is not, or where there is no such thread."""
+    monkeypatch.setattr(_submission, "LOOK_S", 1e-3)
+    if wait == "thread":
+        monkeypatch.setattr(_stream, "_thread", Refusing())
+    else:
+        Deaf(stepped)
+    stream = stepped.create_stream()
+    submission = ca.zeros(4).start(ca.SingleStream(stream))._submission
+    blocked = threading.Thread(target=submission.synchronize)
+    stepped.driver.notifies = False
+    blocked.start()
+    stepped.driver.advance_all()
+    blocked.join(10)
+    assert not blocked.is_alive()
+    assert not submission.callbacks
+
+
+class Refusing:
+    @staticmethod
+    def start_new_thread(function, args):
+        raise RuntimeError("can't start new thread")
 
 
 class Idle(Bell):
