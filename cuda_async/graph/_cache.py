@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -31,12 +32,12 @@ class GraphCache(Generic[K, T]):
     a new one; whoever has it may go on using it.
 
     Args:
-        build: given a key, an operation to capture (or one that yields a graph, such as `op.graph(inputs=...)`).
+        build: given a key, an operation to capture, or `op.graph(inputs=...)` as it is.
         buckets: sizes, for keys that are ints: a key is rounded up to the next of them.
         max_graphs: how many are kept.
     Raises:
         ValueError: no bucket, a negative one, or `max_graphs` below 1. TypeError: buckets or `max_graphs` that are no
-            ints, or a `build` that is no function.
+            ints, or a `build` that is no function; when it runs, an operation that yields a graph made before.
     """
 
     def __init__(
@@ -116,9 +117,25 @@ class GraphCache(Generic[K, T]):
 
     def _capture(self, key: K) -> DeviceOp[CudaGraph[T]]:
         op = self._build(key)
+        if inspect.iscoroutine(op):
+            op.close()
+            raise TypeError(
+                f"build({key!r}) is an async def; make it a def that returns the operation to capture"
+            )
         if not isinstance(op, DeviceOp):
             raise TypeError(f"build({key!r}) returned {type(op).__name__}, expected a DeviceOp to capture")
-        return op if isinstance(op, Capture) else Capture(op, None, None)
+        if isinstance(op, Capture):
+            return op
+
+        def checked(graph: CudaGraph[T]) -> CudaGraph[T]:
+            if isinstance(graph._template.value, CudaGraph):
+                raise TypeError(
+                    f"build({key!r}) returned an operation that yields a graph; return what is to be captured, or "
+                    "op.graph(inputs=...) itself"
+                )
+            return graph
+
+        return Capture(op, None, None).map(checked)
 
     def __repr__(self) -> str:
         buckets = "" if self._buckets is None else f", buckets {self._buckets}"

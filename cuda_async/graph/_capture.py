@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ..errors import CaptureError, ContextError
 from ..memory import DType, Tensor, as_dtype, as_shape, contiguous_strides
+from ..memory._hints import instead_of_a_value
 from ..ops import DeviceOp, ExecutionContext
 from ..ops._execution import _WorkerBlock
 from ..scheduling import SingleStream
@@ -114,9 +115,12 @@ def check_inputs(inputs: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
     if not isinstance(inputs, Mapping):
         raise TypeError(f"a graph's inputs are tensors by name, as {{'x': x}}, got {type(inputs).__name__}")
     for name, tensor in inputs.items():
-        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"a graph's inputs are named by words, as {{'x': x}}, got the name {name!r}")
+        if not isinstance(tensor, Tensor):
+            hint = instead_of_a_value(tensor)
             raise TypeError(
-                f"a graph's inputs are tensors by name, got {name!r}: {type(tensor).__name__}; await an operation first"
+                f"a graph's inputs are tensors by name, got {name!r}: {type(tensor).__name__}{hint}"
             )
     return dict(inputs)
 
@@ -159,6 +163,6 @@ def graph_input(name: str, shape: object, dtype: object = "float32") -> DeviceOp
     Raises (when it runs):
         CaptureError: outside of a capture, or a name that is used already.
     """
-    if not isinstance(name, str):
-        raise TypeError(f"a graph's inputs have names, got {name!r}")
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"a graph's inputs are named by words, got {name!r}")
     return GraphInput(name, as_shape(shape), as_dtype(dtype))

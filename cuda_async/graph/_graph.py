@@ -319,17 +319,17 @@ class CudaGraph(Generic[T]):
         return self._with_inputs(unnamed, inputs, copies=True)
 
     def _with_inputs(self, unnamed: tuple[Any, ...], inputs: dict[str, Any], *, copies: bool) -> DeviceOp[T]:
+        tensors = self._inputs  # first: another thread may close the graph, and then it has none
         self._check_open()
         if unnamed:
-            named = ", ".join(f"{name}=..." for name in self._inputs) or "name them with graph(inputs={...})"
+            named = ", ".join(f"{name}=..." for name in tensors) or "name them with graph(inputs={...})"
             raise TypeError(f"a graph's inputs are given by name: {named}")
         for name in inputs:
-            if name not in self._inputs:
-                there = ", ".join(self._inputs) or "none; name them with graph(inputs={...}) or graph_input()"
+            if name not in tensors:
+                there = ", ".join(tensors) or "none; name them with graph(inputs={...}) or graph_input()"
                 raise TypeError(f"the graph has no input {name!r}; its inputs: {there}")
         computed = [name for name, value in inputs.items() if isinstance(value, DeviceOp)]
-        steps = {n: set_input(n, self._inputs[n], v) for n, v in inputs.items() if n not in computed}
-        tensors = self._inputs
+        steps = {n: set_input(n, tensors[n], v) for n, v in inputs.items() if n not in computed}
         if not computed:
             return self._behind_updates(GraphLaunch(self, list(steps.values()), copies=copies))
 

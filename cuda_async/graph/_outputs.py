@@ -124,6 +124,11 @@ class OutputTemplate:
         self._value = value
 
     @property
+    def value(self) -> Any:
+        """As it was recorded."""
+        return self._value
+
+    @property
     def shared(self) -> list[Buffer]:
         """Buffers of the caller's that come back under a second name."""
         return self._shared

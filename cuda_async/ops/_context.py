@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ContextError
 from ..memory import Tensor, as_dtype, as_shape, contiguous_strides
+from ..memory._hints import instead_of_a_value
 
 if TYPE_CHECKING:
     from ..driver import Driver
@@ -22,8 +23,9 @@ def check_operand(tensor: object, device: Device, what: str) -> Buffer:
         TypeError: no tensor. ContextError: another device. ClosedError: freed.
     """
     if not isinstance(tensor, Tensor):
-        hint = "bring it over with from_host()" if hasattr(tensor, "__array__") else "pass a Tensor"
-        raise TypeError(f"{what} is a {type(tensor).__name__}, expected a tensor on {device}; {hint}")
+        hint = "; bring it over with from_host()" if hasattr(tensor, "__array__") else "; pass a Tensor"
+        hint = instead_of_a_value(tensor) or hint
+        raise TypeError(f"{what} is a {type(tensor).__name__}, expected a tensor on {device}{hint}")
     buffer = tensor._buffer
     if buffer.device is not device:
         buffer.device._check_not_closed()

@@ -200,6 +200,8 @@ class Module:
 
     def function_names(self, device: Device) -> list[str]:
         """Names of the kernels in this module; loads it on `device`, which is slow."""
+        if not isinstance(device, Device):
+            raise TypeError(f'a Device is expected, got {device!r}; Device("cuda:0") gives one')
         return device.driver.module_function_names(self._load(device))
 
     def _load(self, device: Device) -> ModuleHandle:

@@ -570,9 +570,15 @@ class _Component(DeviceOp[Any]):
         self._enter(execution, is_back=True)
 
 
+MOST_COMPONENTS = 1 << 20
+"""An operation is made for each at once."""
+
+
 def unzip(op: DeviceOp[Any], count: int | None) -> tuple[DeviceOp[Any], ...]:
     """The operations behind `op.unzip()`."""
     known = op._arity()
+    if count is not None and not hasattr(count, "__index__"):
+        raise TypeError(f"unzip() takes a number of components, got {count!r}")
     if known is None and count is None:
         raise CudaAsyncError(
             f"unzip() cannot know how many components {type(op).__name__} yields before it runs; say unzip(count)"
@@ -580,8 +586,8 @@ def unzip(op: DeviceOp[Any], count: int | None) -> tuple[DeviceOp[Any], ...]:
     if known is not None and count is not None and known != count:
         raise ValueError(f"unzip({count}) of an operation that yields {known} components")
     length = operator.index(count) if count is not None else known or 0
-    if length < 0:
-        raise ValueError(f"unzip({count}): a tuple has at least 0 components")
+    if not 0 <= length <= MOST_COMPONENTS:
+        raise ValueError(f"unzip({count}): a number of components is 0 to {MOST_COMPONENTS}")
     gate = Gate(op._take())
     hint = device_hint(op)
     return tuple(_Component(gate, i, length, hint) for i in range(length))

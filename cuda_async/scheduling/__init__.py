@@ -1,8 +1,9 @@
 """Devices and streams, which stream is next, who waits for what, and how the host learns it is done.
 
 `_submission` and `_stream` number the work, `_ordering` puts waits between streams, `_sharing` does so with other
-libraries, `_waiting` suspends tasks, `_lookout` looks where an interrupt is lost, `_device` holds the lock and the memory counts, `_current` says which device and
-policy are current, `_reaper` waits for everything, `_callbacks` says where nothing may wait.
+libraries, `_waiting` suspends tasks, `_lookout` looks where an interrupt is lost, `_device` holds the lock and the
+memory counts, `_current` says which device and policy are current, `_reaper` waits for everything, `_callbacks` says
+where nothing may wait.
 """
 
 from ._callbacks import Burst, as_callback, check_not_in_callback, current_burst

@@ -250,21 +250,26 @@ class Device:
         """A new stream; smaller `priority` numbers go first (`limits.stream_priorities`).
 
         Raises:
-            SchedulingError: the priority is outside the device's range. TypeError: it is no integer.
+            SchedulingError: the priority is outside the device's range. TypeError: it is no integer, or the name is no
+                str.
         """
         from ._stream import Stream
 
         self._check_usable()
-        if not hasattr(priority, "__index__"):
-            raise TypeError(f"a stream's priority is an int, got {priority!r}")
+        try:
+            number = operator.index(priority)
+        except TypeError:
+            raise TypeError(f"a stream's priority is an int, got {priority!r}") from None
         least, greatest = self.limits.stream_priorities
-        if not greatest <= priority <= least:
+        if not greatest <= number <= least:
             raise SchedulingError(
                 f"stream priority is {priority}; {self} takes {greatest} (first) to {least}"
             )
-        handle = self.driver.stream_create(priority)
+        if not isinstance(name, str):
+            raise TypeError(f"a stream's name is a str, got {name!r}")
+        handle = self.driver.stream_create(number)
         with self._lock:
-            stream = Stream._make(self, handle, priority, name or f"stream {len(self._streams)}")
+            stream = Stream._make(self, handle, number, name or f"stream {len(self._streams)}")
             self._streams.append(stream)
         return stream
 

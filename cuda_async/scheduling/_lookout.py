@@ -1,11 +1,11 @@
 """Interrupts that do not come: a look, once a second, at what threads sleep for in the driver.
 
 A thread that sleeps in the driver for an event is woken by an interrupt of the device's, and by nothing else: there the
-NVIDIA driver waits without a limit. (Seen once on an H200 that other processes filled, and whose contexts they broke: all
-threads of two processes of five slept there for minutes, while programs that only look went on.) So while threads sleep
-for events that interrupt, this one looks at those events. Whoever waits is told then, at the latest. Where a thread
-sleeps on for another second, an interrupt was lost: another thread takes its place, and from then on the device's events
-do not interrupt; waits look for themselves.
+NVIDIA driver waits without a limit. (Seen once on an H200 that other processes filled, and whose contexts they broke:
+all threads of two processes of five slept there for minutes, while programs that only look went on.) So while threads
+sleep for events that interrupt, this one looks at those events. Whoever waits is told then, at the latest. Where a
+thread sleeps on for another second, an interrupt was lost: another thread takes its place, and from then on the
+device's events do not interrupt; waits look for themselves.
 """
 
 from __future__ import annotations

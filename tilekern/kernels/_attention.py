@@ -95,7 +95,7 @@ def attention(
         check_shape("attention", (batch,), lengths=lengths)
         if causal and queries > k.shape[2]:
             raise ValueError(
-                f"attention: {queries} queries and {k.shape[2]} keys; causal attention needs as many keys"
+                f"attention: {queries} queries and {k.shape[2]} keys; causal attention needs at least as many keys"
             )
         plan = attention_plan(q, batch * heads, queries, k.shape[2], size, tf32=tf32)
         kernel = tuned(raw.attention, occupancy=plan.occupancy, num_worker_warps=plan.num_worker_warps)

@@ -446,8 +446,8 @@ class Engine:
             self._complete(record, failure)
         elif record is not None:
             self._complete(record, None)
-        elif isinstance(entry, WaitEntry) and queue.failure is None:
-            queue.failure = entry.record.failure
+        elif isinstance(entry, WaitEntry) and queue.failure is None and entry.record.failure is not None:
+            queue.failure = entry.record.failure.handed_on()
         queue.entries.popleft()
         if queue.entries:
             self._head_changed(queue)

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "EventRecord", "Failure", "WaitEntry"]
 
 
+NOT_RUN = (
+    "this operation has not run: it waited on the device for other work that uses the same memory, and this is that "
+    "work's failure; run it again"
+)
+
+
 class Failure:
     """An entry's error, and whether somebody was told."""
 
@@ -42,6 +48,29 @@ class Failure:
         copy.__cause__ = error.__cause__
         copy.__suppress_context__ = error.__suppress_context__
         return copy.with_traceback(self.traceback)
+
+    def handed_on(self) -> Failure:
+        """For a queue that waited for the work that failed, and does not run what comes next."""
+        return _HandedOn(self)
+
+
+class _HandedOn(Failure):
+    __slots__ = ("_first",)
+
+    def __init__(self, first: Failure) -> None:
+        self._first = first
+
+    @property
+    def observed(self) -> bool:  # type: ignore[override]
+        return self._first.observed
+
+    def tell(self) -> Exception:
+        error = self._first.tell()
+        error.__notes__ = [*(note for note in getattr(error, "__notes__", ()) if note != NOT_RUN), NOT_RUN]
+        return error
+
+    def handed_on(self) -> Failure:
+        return self
 
 
 class Entry:

@@ -133,3 +133,21 @@ def test_keys_are_hashable_and_build_may_not_ask_for_its_own(device):
     ):
         cache.get(1)
     assert len(cache) == 0
+
+
+async def test_only_what_is_captured_comes_from_build(device, kernels):
+    """A graph that was made before, by an operation that yields it, would be an output of an empty one."""
+    made = await ca.graph_input("x", (4,)).then(lambda x: kernels.scaled(x, 2.0, 1.0)).graph()
+    cache = ca.GraphCache(lambda key: ca.value(made))
+    with pytest.raises(
+        TypeError, match=r"build\(1\) returned an operation that yields a graph; return what is to be"
+    ):
+        await cache.get(1)
+    as_it_is = ca.GraphCache(lambda key: ca.graph_input("x", (key,)).graph())
+    assert (await (await as_it_is.get(2))(x=3.0).to_host()).tolist() == [3.0, 3.0]
+
+    async def late(key):
+        raise AssertionError
+
+    with pytest.raises(TypeError, match=r"build\(1\) is an async def"):
+        ca.GraphCache(late).get(1)

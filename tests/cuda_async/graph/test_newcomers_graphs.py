@@ -255,14 +255,36 @@ async def test_a_forgotten_await_is_named(device):
     assert (await (await op).launch().to_host())[0] == 1.0
 
 
-def test_a_name_of_an_input_is_text():
-    with pytest.raises(TypeError, match="inputs have names, got 3"):
-        ca.graph_input(3, (8,))
-
-
 def test_an_input_of_another_device_is_named(host):
     with ca.use_device(checked_device()):
         elsewhere = ca.ones(8).sync()
     x = ca.ones(8).sync()
     with pytest.raises(ca.ContextError, match=r"the graph's input 'x' is on host:.*captured on host:"):
         ca.copy(x).graph(inputs={"x": elsewhere}).sync()
+
+
+async def test_names_of_inputs_are_words(host):
+    x = await ca.ones(4)
+    for name in (1, ""):
+        with pytest.raises(TypeError, match="a graph's inputs are named by words"):
+            ca.copy(x).graph(inputs={name: x})
+        with pytest.raises(TypeError, match="a graph's inputs are named by words, got"):
+            ca.graph_input(name, (4,))
+    with pytest.raises(TypeError, match="'x': Full; await it first"):
+        ca.copy(x).graph(inputs={"x": ca.ones(4)})
+
+
+class ClosedMeanwhile(dict):
+    """A graph's inputs; the graph is closed when a call looks at them."""
+
+    def __contains__(self, name):
+        self.graph.close()
+        return super().__contains__(name)
+
+
+async def test_call_of_a_graph_that_another_thread_closes_meanwhile(host):
+    graph = await ca.graph_input("x", (4,)).then(ca.copy).graph()
+    graph._inputs = ClosedMeanwhile(graph._inputs)
+    graph._inputs.graph = graph
+    with pytest.raises(ca.ClosedError, match="this graph is closed"):
+        await graph(x=1.0)

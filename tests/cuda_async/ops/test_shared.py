@@ -150,6 +150,17 @@ def test_unzip_needs_a_known_length():
         ca.zip(ca.value(1), ca.value(2)).unzip(3)
 
 
+def test_unzip_refuses_what_is_no_number_of_components():
+    op = ca.value((1, 2)).map(lambda x: x)
+    for count in ("abc", 2.0):
+        with pytest.raises(TypeError, match=r"unzip\(\) takes a number of components, got"):
+            op.unzip(count)
+    for count in (-1, 10**24):
+        with pytest.raises(ValueError, match="a number of components is 0 to 1048576"):
+            op.unzip(count)
+    assert [part.sync() for part in op.unzip(2)] == [1, 2]
+
+
 def test_parallel_forks_and_joins(stepped):
     stepped.policy = ca.StreamPoolRoundRobin(4, device=stepped)
     future = ca.parallel(ca.full(4, 1.0), ca.full(4, 2.0), ca.full(4, 3.0)).start()

@@ -81,6 +81,25 @@ def test_memcpy_between_overlapping_views(device):
     assert (tensor.to_host().sync() == array).all()
 
 
+def test_memcpy_between_overlapping_views_of_two_tensors_over_one_memory(device):
+    """The output of a graph is a second name of what it writes."""
+    array = np.arange(4096, dtype=np.int32)
+    tensor = ca.from_host(array).sync()
+    graph = ca.value(tensor).then(lambda t: ca.fill(t[:1], 0).map(lambda _: t)).graph().sync()
+    ca.memcpy(tensor, graph.launch().sync()[::-1]).sync()
+    assert (tensor.to_host().sync() == array[::-1]).all()
+
+
+def test_memcpy_within_memory_that_came_in_twice_is_staged(host):
+    """The host device would get it right by accident: what is recorded shows it."""
+    array = np.arange(8, dtype=np.int32)
+    first, second = ca.from_dlpack(array), ca.from_dlpack(array)
+    graph = ca.memcpy(first[1:], second[:-1]).graph().sync()
+    assert [node.kind for node in graph.nodes] == ["copy", "copy"]
+    graph.launch().sync()
+    assert array.tolist() == [0, 0, 1, 2, 3, 4, 5, 6]
+
+
 def test_elements_that_share_memory_are_not_written_as_a_whole(host):
     array = np.zeros(4, np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(array, 2, writeable=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 
 import cuda_async as ca
@@ -53,6 +54,11 @@ def test_priority_outside_the_range_is_refused(device):
         device.create_stream(priority=7)
     with pytest.raises(TypeError, match="priority is an int, got 'high'"):
         device.create_stream(priority="high")
+    with pytest.raises(TypeError, match=r"priority is an int, got array\(\[0, 0\]\)"):
+        device.create_stream(priority=np.array([0, 0]))
+    for name in (5, np.array([1, 2])):
+        with pytest.raises(TypeError, match="a stream's name is a str, got"):
+            device.create_stream(name=name)
 
 
 def test_empty_pool_is_refused():

@@ -208,7 +208,7 @@ class Deaf:
 
 @pytest.mark.timeout(30)
 def test_interrupt_that_is_lost_is_made_up_for(stepped, monkeypatch, caplog):
-    """Whoever waits hears at the next look, a thread that sleeps on is replaced, and nobody relies on interrupts again."""
+    """Whoever waits hears at the next look, a thread that sleeps on is replaced, and interrupts are not used again."""
     monkeypatch.setattr(_lookout, "_thread", Threadless())
     deaf = Deaf(stepped)
     stream = stepped.create_stream()

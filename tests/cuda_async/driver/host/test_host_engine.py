@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda_async.driver.host._engine import Engine
-from cuda_async.driver.host._entries import Entry, EventRecord, WaitEntry
+from cuda_async.driver.host._entries import NOT_RUN, Entry, EventRecord, WaitEntry
 from cuda_async.driver.host._order import FairOrder, SteppedOrder
 from cuda_async.errors import KernelError
 
@@ -261,8 +261,31 @@ def test_waiting_queue_inherits_the_failure(engine):
         engine.enqueue(two, entry)
     run(engine)
     assert sorted(log) == ["bad", "before", "later"]
-    assert inherited.failure is record.failure is not None
     assert clean.failure is None
+    reported = two.reported
+    assert not reported.observed
+    with pytest.raises(KernelError, match="ZeroDivisionError: no") as own:
+        engine.wait_record(record)
+    assert reported.observed, "it is one failure"
+    assert NOT_RUN not in own.value.__notes__
+    for _ in range(2):
+        with pytest.raises(KernelError, match="ZeroDivisionError: no") as caught:
+            engine.wait_record(inherited)
+        assert caught.value.__notes__ == [*own.value.__notes__, NOT_RUN]
+
+
+def test_failure_that_is_handed_on_twice_says_so_once(engine):
+    queues = [engine.add_queue() for _ in range(3)]
+    records = [EventRecord() for _ in queues]
+    engine.enqueue(queues[0], fail([]))
+    engine.enqueue(queues[0], records[0])
+    for before, record, queue in zip(records, records[1:], queues[1:]):
+        engine.enqueue(queue, WaitEntry(before))
+        engine.enqueue(queue, record)
+    run(engine)
+    with pytest.raises(KernelError) as caught:
+        engine.wait_record(records[2])
+    assert caught.value.__notes__.count(NOT_RUN) == 1
 
 
 def test_record_before_the_failure_is_clean(engine):
