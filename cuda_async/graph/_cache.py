@@ -6,7 +6,7 @@ import inspect
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ..errors import ReentrancyError
 from ..ops import DeviceOp, SharedOp
@@ -40,6 +40,22 @@ class GraphCache(Generic[K, T]):
             ints, or a `build` that is no function; when it runs, an operation that yields a graph made before.
     """
 
+    @overload
+    def __init__(
+        self: GraphCache[K, T],
+        build: Callable[[K], DeviceOp[CudaGraph[T]]],
+        *,
+        buckets: Sequence[int] | None = None,
+        max_graphs: int = 16,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: GraphCache[K, T],
+        build: Callable[[K], DeviceOp[T]],
+        *,
+        buckets: Sequence[int] | None = None,
+        max_graphs: int = 16,
+    ) -> None: ...
     def __init__(
         self,
         build: Callable[[K], DeviceOp[Any]],

@@ -208,7 +208,7 @@ class GraphNode:
         check_aliases(node.name, written_tensors, read_tensors)
         kept = [(p.offset_bytes, p.size_bytes) for i, p in enumerate(parameters) if i not in arguments]
 
-        def changed() -> tuple[dict[str, object], Uses]:
+        def changed() -> tuple[dict[str, object], Uses | None]:
             for position, data, is_written in pointers:
                 self._check_yielded(node, position, data, is_written=is_written)
             old = node.arguments
@@ -223,7 +223,7 @@ class GraphNode:
                 if problem is not None:
                     raise LaunchError(f"{node.name}: {problem}")
             redeclare(old, new, [offset for offset, _ in packed], read_tensors, written_tensors)
-            return {"arguments": new}, self._uses_with(old, new, reads, writes)
+            return {"arguments": new}, self._uses_with(old, new, reads, writes) if pointers else None
 
         self._change(changed, read_tensors, written_tensors)
 

@@ -232,3 +232,14 @@ async def graphs(op: ca.DeviceOp[ca.Tensor], stream: ca.Stream, tensor: ca.Tenso
         assert_type(scope.record(ca.value(7)), int)
     assert_type(await ca.if_else(tensor, lambda: ca.empty(3)), None)
     assert_type(ca.graph_input("x", (3,)), ca.DeviceOp[ca.Tensor])
+
+
+async def caches() -> None:
+    def build(size: int) -> ca.DeviceOp[ca.Tensor]:
+        return ca.graph_input("x", (size,))
+
+    def captured(name: str) -> ca.DeviceOp[ca.CudaGraph[int]]:
+        return ca.value(len(name)).graph()
+
+    assert_type(await (await ca.GraphCache(build, buckets=(64, 256)).get(3))(x=1.0), ca.Tensor)
+    assert_type(await (await ca.GraphCache(captured).get("x")).launch(), int)

@@ -687,7 +687,7 @@ class HostDriver(SteppedControls):
     def graph_update(self, graph: GraphHandle, node: Node) -> bool:
         found = self._graph(graph, "cuGraphExecNodeSetParams")
         try:
-            found.refresh()
+            found.update(node)
         except DriverError:  # as with the CUDA driver: it comes out as the graph is made anew
             return False
         return True

@@ -41,7 +41,7 @@ class HostGraph:
     """What a graph handle of a host device stands for.
 
     Args:
-        nodes: as given; looked at again by `refresh`.
+        nodes: as given; looked at again by the next launch behind an `update`.
         memory: the device's. launch: makes the entry of a kernel node, checked.
     """
 
@@ -53,19 +53,24 @@ class HostGraph:
         self._launch = launch
         self._renewed: dict[Entry, Sequence[tuple[int, int]]] = {}
         self._entries = self._all(self._nodes)
+        self._outdated = False
         self._steps: tuple[GraphStep, ...] = ()
         if memory.checker is not None:
             from .check import graph_steps
 
             self._steps = graph_steps(self._nodes)
 
-    def refresh(self) -> None:
-        """Launches from now on do what the nodes say now."""
-        self._renewed = {}
-        self._entries = self._all(self._nodes)
+    def update(self, node: Node) -> None:
+        """Launches from now on do what the node says now; raises what it cannot be launched for."""
+        self._some(node)
+        self._outdated = True
 
     def entry(self) -> GraphEntry:
         """One launch."""
+        if self._outdated:
+            self._renewed = {}
+            self._entries = self._all(self._nodes)
+            self._outdated = False
         return GraphEntry(self._entries, self._steps, self._memory, self._renewed)
 
     def _all(self, nodes: Sequence[Node]) -> tuple[Entry, ...]:
