@@ -24,7 +24,13 @@ from ..ops import check_operand
 from ..ops._arguments import MUT, OTHER, READ, Step, _argument_step, describe_parameter
 from ..ops._declared import redeclare
 from ..ops._foreign import FOREIGN_CALL
-from ..ops._launch import as_dimensions, as_shared_bytes, check_aliases, shared_memory_problem
+from ..ops._launch import (
+    as_dimensions,
+    as_shared_bytes,
+    check_aliases,
+    cluster_problem,
+    shared_memory_problem,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -249,9 +255,9 @@ class GraphNode:
         """Launch the kernel with another grid, block or amount of dynamic shared memory.
 
         Raises:
-            CaptureError: no kernel, beyond the device's limits, or the grid of a tile kernel. DriverError: (by each
-                launch, until it is set to something else) what only the kernel cannot, such as a block with too many
-                threads for its registers.
+            CaptureError: no kernel, beyond the device's limits, a grid that its clusters do not divide, or the grid of
+                a tile kernel. DriverError: (by each launch, until it is set to something else) what only the kernel
+                cannot, such as a block with too many threads for its registers.
         """
         node = self._kernel("set_launch")
         if node.arguments.rule is not None and (grid, block) != (None, None):
@@ -269,6 +275,11 @@ class GraphNode:
                     f"{node.name}: {what} {dims} is beyond 1 to {most}; capture another graph for that"
                 )
             fields[what] = dims
+            problem = (
+                cluster_problem(dims, node.cluster) if what == "grid" and node.cluster is not None else ""
+            )
+            if problem:
+                raise CaptureError(f"{node.name}: {problem}")
         if shared_mem_bytes is not None:
             fields["shared_bytes"] = shared = as_shared_bytes(shared_mem_bytes)
             self._allow_shared(node, shared)

@@ -42,6 +42,7 @@ __all__ = [
     "as_dimensions",
     "as_shared_bytes",
     "check_aliases",
+    "cluster_problem",
     "check_argument_aliases",
     "full_dimensions",
     "launch_step_by_step",
@@ -317,12 +318,20 @@ def _check_cluster(loaded: LoadedFunction, grid: Dimensions, cluster: Dimensions
             f"{loaded.name}: a cluster of {cluster} has {blocks} blocks, the limit on {loaded.device} is {limit} "
             "(and 1 the least on each axis)"
         )
+    problem = cluster_problem(grid, cluster)
+    if problem:
+        raise LaunchError(f"{loaded.name}: {problem}")
+
+
+def cluster_problem(grid: Dimensions, cluster: Dimensions) -> str:
+    """Why a grid cannot consist of such clusters; "" where it can."""
     for axis, size, count in zip("xyz", cluster, grid):
         if count % size:
-            raise LaunchError(
-                f"{loaded.name}: grid axis {axis} is {count}, which clusters of {size} do not divide; "
-                "launch more blocks and let the kernel leave those that are too many"
+            return (
+                f"grid axis {axis} is {count}, which clusters of {size} do not divide; launch more blocks and let the "
+                "kernel leave those that are too many"
             )
+    return ""
 
 
 def _add_uses(

@@ -83,6 +83,10 @@ async def test_another_grid(device, kernels):
         graph.nodes[0].set_launch(grid=(0, 1))
     with pytest.raises(TypeError, match="shared_mem_bytes is '16'; expected an int"):
         graph.nodes[0].set_launch(shared_mem_bytes="16")
+    graph.nodes[0]._node.cluster = (2, 1, 1)  # as captured with cluster=2, which not every device has
+    with pytest.raises(CaptureError, match="grid axis x is 3, which clusters of 2 do not divide"):
+        graph.nodes[0].set_launch(grid=3)
+    graph.nodes[0]._node.cluster = None
 
 
 SMALL_BLOCKS = ca.Module.from_ptx(
