@@ -578,6 +578,9 @@ class Stream:
                 device.driver.event_synchronize(submission.event)
             except Exception:  # the poll below gets the same error and notes it
                 failed = True
+            with device._lock:
+                if self._waiter is token:
+                    self._asleep_for = None
             try:
                 if not submission.poll() and failed:
                     self._bell.wait(RETRY_S)
@@ -587,11 +590,8 @@ class Stream:
             ):  # a callback raised, which it should not; the next who waits starts another thread
                 with device._lock:
                     if self._waiter is token:
-                        self._waiter = self._asleep_for = None
+                        self._waiter = None
                 raise
-            with device._lock:
-                if self._waiter is token:
-                    self._asleep_for = None
             del submission
 
     def _first_awaited(self) -> Submission | None:
