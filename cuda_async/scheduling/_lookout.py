@@ -47,8 +47,9 @@ def _look(device: Device) -> None:
             if not asleep:
                 return
             passed = {submission for submission in asleep if submission.done}
-    except BaseException:
-        device._lookout = False
+    except BaseException:  # a callback raised, which it should not; the next who sleeps starts another thread
+        with device._lock:
+            device._lookout = False
         raise
 
 

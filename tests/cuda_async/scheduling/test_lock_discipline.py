@@ -39,10 +39,20 @@ OF_THE_DEVICE = (
 )
 """Calls of the driver that enqueue: check, order and enqueue are one."""
 FIELDS = {
-    ca.Stream: ("_next", "_done", "_dirty", "_last", "_retained", "_closed", "_waiter", "_users"),
+    ca.Stream: (
+        "_next",
+        "_done",
+        "_dirty",
+        "_last",
+        "_retained",
+        "_closed",
+        "_waiter",
+        "_users",
+        "_asleep_for",
+    ),
     Failure: ("reported",),
     Submission: ("done", "error", "callbacks", "sleepers", "retained"),
-    ca.Device: ("_used", "_used_high"),
+    ca.Device: ("_used", "_used_high", "_lookout", "_interrupts_lost"),
     DeviceFuture: ("_state", "_submission", "_value", "_error", "_execution"),
     Gate: ("source", "settled", "value", "error", "submission"),
     Unfinished: ("_done", "_callbacks"),
