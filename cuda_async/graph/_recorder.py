@@ -132,8 +132,13 @@ class RecordingContext(ExecutionContext):
         super().__init__(device, stream)
         self.driver = cast("Driver", driver)
 
+    def _order_again(self) -> None:
+        """One execution at a time is recorded, and no other thread comes in between."""
+
     def _settle(self) -> None:
+        self._noted_in = 0
         self._touched.clear()
+        self._retained = ()
         cast("RecordingStream", self.stream)._lane.end_foreign()
 
 

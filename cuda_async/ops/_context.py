@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ContextError
 from ..memory import Tensor, as_dtype, as_shape, contiguous_strides
+from ..scheduling import order_enqueued, order_read, order_write
 
 if TYPE_CHECKING:
     from ..driver import Driver
@@ -43,13 +44,18 @@ class ExecutionContext:
         device: where it runs. stream: what to enqueue on.
     """
 
-    __slots__ = ("_touched", "device", "driver", "stream")
+    # What the operation asked for, until it has enqueued (`_settle`): buffers, and whether it writes them; what it
+    # retains; and the number of the stream that all of it is noted in, 0 for nothing. Another thread's use in between
+    # that conflicts with one of these closes that number.
+    __slots__ = ("_noted_in", "_retained", "_touched", "device", "driver", "stream")
 
     def __init__(self, device: Device, stream: Stream) -> None:
         self.device = device
         self.stream = stream
         self.driver: Driver = device.driver
-        self._touched: list[tuple[Buffer, bool]] = []
+        self._touched: dict[Buffer, bool] = {}
+        self._retained: tuple[object, ...] = ()
+        self._noted_in = 0
 
     def read(self, tensor: Tensor) -> int:
         """The address of `tensor`'s first element, for work that is enqueued next and only reads it.
@@ -59,7 +65,8 @@ class ExecutionContext:
         buffer = check_operand(tensor, self.device, "an operand to read")
         with self.device._lock:
             self.device._order(self.stream, [buffer], [])
-        self._touched.append((buffer, False))
+            self._touched.setdefault(buffer, False)
+            self._note()
         return tensor._address
 
     def write(self, tensor: Tensor) -> int:
@@ -70,7 +77,8 @@ class ExecutionContext:
         buffer = check_operand(tensor, self.device, "an operand to write")
         with self.device._lock:
             self.device._order(self.stream, [], [buffer])
-        self._touched.append((buffer, True))
+            self._touched[buffer] = True
+            self._note()
         return tensor._address
 
     def empty(self, shape: object, dtype: object) -> Tensor:
@@ -90,27 +98,45 @@ class ExecutionContext:
         return Tensor._make(buffer, buffer.address, dtype, shape, contiguous_strides(shape))
 
     def retain(self, thing: object) -> None:
-        """Keep `thing` alive until the device has passed what is enqueued so far."""
+        """Keep `thing` alive until the device has passed what is enqueued so far, and by this operation after it."""
         with self.device._lock:
             self.stream._retained.append(thing)
             self.stream._dirty = True
+            self._retained += (thing,)
+            self._note()
+
+    def _note(self) -> None:
+        """Lock held."""
+        if not self._noted_in:
+            self._noted_in = self.stream._next
+
+    def _order_again(self) -> None:
+        """Lock held: what is enqueued next uses all that was asked for. Others may have used or freed it meanwhile."""
+        stream = self.stream
+        is_closed = stream._next != self._noted_in
+        if is_closed:
+            stream._retained += self._retained
+        for buffer, is_write in self._touched.items():
+            if is_closed or buffer.plain_on is not self.device:
+                (order_write if is_write else order_read)(stream, buffer)
 
     def _settle(self) -> None:
-        """After user code enqueued: its work belongs to the number that is open now.
+        """After user code enqueued: its work is in the number that is open now, at the latest.
 
-        Another thread may have closed the number that was open when the address was asked for.
+        Another thread may have closed the one that was open when it asked. What follows is behind both.
         """
         stream = self.stream
-        with self.device._lock:
-            number = stream._next
-            for buffer, is_write in self._touched:
-                usage = buffer.usage
-                if is_write:
-                    if usage.write_stream is stream and usage.write_number < number:
-                        usage.write_number = number
-                else:
-                    usage.add_read(stream, number)
-        self._touched.clear()
+        try:
+            with self.device._lock:
+                if stream._next != self._noted_in and not stream._closed:
+                    for buffer, is_write in self._touched.items():
+                        order_enqueued(stream, buffer, is_write=is_write)
+                    stream._retained += self._retained
+                    stream._dirty = True
+        finally:
+            self._noted_in = 0
+            self._touched.clear()
+            self._retained = ()
 
 
 def context_on(stream: Stream) -> ExecutionContext:

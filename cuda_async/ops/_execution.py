@@ -451,7 +451,7 @@ class Execution:
                     try:
                         value = op.execute(ctx)
                     finally:
-                        if ctx._touched:
+                        if ctx._noted_in:
                             ctx._settle()
                     if op._checks_output:
                         op._check_output(value)
