@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import ContextError
 from ..memory import Tensor, as_dtype, as_shape, contiguous_strides
@@ -47,15 +47,20 @@ class ExecutionContext:
     # What the operation asked for, until it has enqueued (`_settle`): buffers, and whether it writes them; what it
     # retains; and the number of the stream that all of it is noted in, 0 for nothing. Another thread's use in between
     # that conflicts with one of these closes that number.
-    __slots__ = ("_noted_in", "_retained", "_touched", "device", "driver", "stream")
+    __slots__ = ("_driver", "_noted_in", "_retained", "_touched", "device", "stream")
 
     def __init__(self, device: Device, stream: Stream) -> None:
         self.device = device
         self.stream = stream
-        self.driver: Driver = device.driver
+        self._driver: Driver = device.driver
         self._touched: dict[Buffer, bool] = {}
         self._retained: tuple[object, ...] = ()
         self._noted_in = 0
+
+    @property
+    def driver(self) -> Driver:
+        """The device's driver. What its calls enqueue is ordered together with them by what was asked for before."""
+        return cast("Driver", _OrderedCalls(self))
 
     def read(self, tensor: Tensor) -> int:
         """The address of `tensor`'s first element, for work that is enqueued next and only reads it.
@@ -119,6 +124,7 @@ class ExecutionContext:
         for buffer, is_write in self._touched.items():
             if is_closed or buffer.plain_on is not self.device:
                 (order_write if is_write else order_read)(stream, buffer)
+        stream._dirty = True
 
     def _settle(self) -> None:
         """After user code enqueued: its work is in the number that is open now, at the latest.
@@ -137,6 +143,44 @@ class ExecutionContext:
             self._noted_in = 0
             self._touched.clear()
             self._retained = ()
+
+
+ENQUEUE = frozenset(
+    [
+        "convert_async",
+        "copy_device_to_device_async",
+        "copy_device_to_host_async",
+        "copy_host_to_device_async",
+        "copy_strided_async",
+        "fill_async",
+        "graph_launch",
+        "launch",
+        "launch_with_attributes",
+    ]
+)
+"""Calls of the driver that use memory."""
+
+
+class _OrderedCalls:
+    """A driver as operations of one's own call it: without the lock."""
+
+    __slots__ = ("_ctx",)
+
+    def __init__(self, ctx: ExecutionContext) -> None:
+        self._ctx = ctx
+
+    def __getattr__(self, name: str) -> Any:  # what the driver has
+        ctx = self._ctx
+        call = getattr(ctx._driver, name)
+        if name not in ENQUEUE:
+            return call
+
+        def ordered(*args: object, **options: object) -> None:
+            with ctx.device._lock:
+                ctx._order_again()
+                call(*args, **options)
+
+        return ordered
 
 
 def context_on(stream: Stream) -> ExecutionContext:

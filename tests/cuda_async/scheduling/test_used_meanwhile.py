@@ -170,8 +170,26 @@ def test_memory_freed_behind_the_launch_is_no_failure(stepped, saxpy, streams, t
     assert values(y) == [2.0] * N
 
 
+@pytest.mark.parametrize("later_first", [True, False])
+def test_calls_of_the_context_s_driver_are_ordered(stepped, streams, tensors, run_to_a_stop, later_first):
+    x, y = tensors
+
+    class Copies(ca.DeviceOp):
+        def execute(self, ctx):
+            source, target = ctx.read(x), ctx.write(y)
+            on_a_thread(lambda: ca.fill(x, 3.0).start(streams[1]))
+            ctx.driver.copy_device_to_device_async(target, source, x.nbytes, ctx.stream.handle)
+
+    Copies().start(streams[0])
+    if not later_first:
+        run_to_a_stop(streams[1])
+    run_to_a_stop(streams[0])
+    stepped.driver.advance_all()
+    assert values(y) == [3.0] * N
+
+
 class Reads(ca.DeviceOp):
-    """Enqueues by the driver, when another thread has written what it asked for."""
+    """Enqueues by itself, when another thread has written what it asked for."""
 
     def __init__(self, tensor, between):
         self.tensor, self.between = tensor, between
@@ -206,7 +224,7 @@ def test_memory_is_freed_behind_a_write_that_was_overtaken(stepped, streams):
         def execute(self, ctx):
             address = ctx.write(self.tensor)
             on_a_thread(lambda: ca.fill(self.tensor, 3.0).start(streams[1]))
-            ctx.driver.fill_async(address, b"\0\0\0\0", N, ctx.stream.handle)
+            ctx.device.driver.fill_async(address, b"\0\0\0\0", N, ctx.stream.handle)
 
     Fills(tensor).start(streams[0])
     address = tensor._address
