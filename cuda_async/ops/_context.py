@@ -118,11 +118,11 @@ class ExecutionContext:
     def _order_again(self) -> None:
         """Lock held: what is enqueued next uses all that was asked for. Others may have used or freed it meanwhile."""
         stream = self.stream
-        is_closed = stream._next != self._noted_in
-        if is_closed:
+        was_closed = stream._next != self._noted_in
+        if was_closed:
             stream._retained += self._retained
         for buffer, is_write in self._touched.items():
-            if is_closed or buffer.plain_on is not self.device:
+            if was_closed or buffer.plain_on is not self.device:
                 (order_write if is_write else order_read)(stream, buffer)
         stream._dirty = True
 
@@ -175,10 +175,10 @@ class _OrderedCalls:
         if name not in ENQUEUE:
             return call
 
-        def ordered(*args: object, **options: object) -> None:
+        def ordered(*args: object, **options: object) -> object:
             with ctx.device._lock:
                 ctx._order_again()
-                call(*args, **options)
+                return call(*args, **options)
 
         return ordered
 
