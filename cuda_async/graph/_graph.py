@@ -441,7 +441,7 @@ class CudaGraph(Generic[T]):
                 order_write(stream, buffer)
             stream._retained.append(executable)  # first: an interrupt may come behind the driver's call
             stream._dirty = True
-            ctx.driver.graph_launch(executable.handle, stream._handle)
+            ctx._driver.graph_launch(executable.handle, stream._handle)
             return self._state.advance(stream, number)
 
     def _note_inputs_set(self, steps: Sequence[ToInput]) -> None:

@@ -130,10 +130,20 @@ class RecordingContext(ExecutionContext):
 
     def __init__(self, device: Device, stream: Stream, driver: RecordingDriver) -> None:
         super().__init__(device, stream)
-        self.driver = cast("Driver", driver)
+        self._driver = cast("Driver", driver)
+
+    @property
+    def driver(self) -> Driver:
+        """What makes nodes of its calls."""
+        return self._driver
+
+    def _order_again(self) -> None:
+        """One execution at a time is recorded, and no other thread comes in between."""
 
     def _settle(self) -> None:
+        self._noted_in = 0
         self._touched.clear()
+        self._retained = ()
         cast("RecordingStream", self.stream)._lane.end_foreign()
 
 
@@ -423,7 +433,7 @@ class Recorder:
         arguments: ArgumentBlock,
     ) -> Callable[[], object]:
         """One launch with what `arguments` holds when it is called."""
-        enqueue: Callable[[], object] = stream._lane.context.driver.bind_launch(
+        enqueue: Callable[[], object] = stream._lane.context._driver.bind_launch(
             function, grid, block, shared_bytes, stream._handle, arguments
         )
         return enqueue

@@ -116,20 +116,20 @@ class Buffer:
         Raises:
             BufferError: another library still holds the memory.
         """
+        start = self.start
+        note = FreeNote(start, self.size_bytes if self.owner is None else 0, self.usage, self.owner)
+        # Marked before it is noted: who finds it live, under the lock, is in `usage` before the note is dealt with.
+        # From here to the note is no call, behind which an interrupt or another thread could come.
         if self.holders and self.owner is None:
             raise BufferError(
                 f"the memory is in use by {len(self.holders)} other array(s) that were made of it through DLPack; "
                 "drop them first"
             )
+        self.owner = self.plain_on = None
+        self.address = ~start  # negative; what it was is still looked for (`start`, graphs' nodes)
         notes, self._notes = self._notes, None
         if notes is not None:
-            size_bytes = self.size_bytes if self.owner is None else 0
-            notes.append(FreeNote(self.address, size_bytes, self.usage, self.owner))
-        self.owner = None
-        self.plain_on = None
-        address = self.address
-        if address >= 0:
-            self.address = ~address  # negative; what it was is still looked for (`start`, graphs' nodes)
+            notes.append(note)
 
     def __del__(self) -> None:
         # Borrowed memory is let go with its owner: no submission that uses it is left, for they hold this object.

@@ -78,7 +78,7 @@ def _next_op_with_context(
     try:
         result = f(execution.ctx, *values)
     finally:
-        if execution.ctx._touched:
+        if execution.ctx._noted_in:
             execution.ctx._settle()
     return next_op(result, f, method)
 

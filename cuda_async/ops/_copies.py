@@ -44,9 +44,9 @@ def _copy_elements(ctx: ExecutionContext, dst: Tensor, src: Tensor) -> None:
     if dst.size == 0:
         return
     if dst.is_contiguous and src.is_contiguous:
-        ctx.driver.copy_device_to_device_async(dst._address, src._address, dst.nbytes, ctx.stream._handle)
+        ctx._driver.copy_device_to_device_async(dst._address, src._address, dst.nbytes, ctx.stream._handle)
     else:
-        ctx.driver.copy_strided_async(
+        ctx._driver.copy_strided_async(
             dst._address,
             _strides_bytes(dst),
             src._address,
@@ -114,7 +114,7 @@ class ToHost(_OnTensor):
                 _copy_elements(ctx, staged, tensor)
             ctx.device._order(stream, [staged._buffer], [])
             stream._retained.append(block)  # first: an interrupt may come behind the driver's call
-            ctx.driver.copy_device_to_host_async(
+            ctx._driver.copy_device_to_host_async(
                 block.address, staged._address, staged.nbytes, stream._handle
             )
         return block.array(tensor.shape, tensor.dtype)
@@ -233,7 +233,7 @@ class Upload(DeviceOp[Tensor]):
         with ctx.device._lock:
             ctx.device._order(stream, [], [staged._buffer])
             stream._retained.append(block)  # first: an interrupt may come behind the driver's call
-            ctx.driver.copy_host_to_device_async(staged._address, block.address, dst.nbytes, stream._handle)
+            ctx._driver.copy_host_to_device_async(staged._address, block.address, dst.nbytes, stream._handle)
             if staged is not dst:
                 ctx.device._order(stream, [staged._buffer], [buffer])
                 _copy_elements(ctx, dst, staged)
@@ -284,10 +284,10 @@ class Fill(_OnTensor):
         with ctx.device._lock:
             if single is None:
                 ctx.device._order(ctx.stream, [], [buffer])
-                ctx.driver.fill_async(tensor._address, self._pattern, tensor.size, ctx.stream._handle)
+                ctx._driver.fill_async(tensor._address, self._pattern, tensor.size, ctx.stream._handle)
             else:
                 ctx.device._order(ctx.stream, [], [single._buffer, buffer])
-                ctx.driver.fill_async(single._address, self._pattern, 1, ctx.stream._handle)
+                ctx._driver.fill_async(single._address, self._pattern, 1, ctx.stream._handle)
                 source = Tensor._make(
                     single._buffer, single._address, tensor.dtype, tensor.shape, (0,) * tensor.ndim
                 )
@@ -313,7 +313,7 @@ class AsType(_OnTensor):
     def prepare(self, ctx: ExecutionContext) -> None:
         super().prepare(ctx)
         if self._dtype != self._tensor.dtype:
-            ctx.driver.convert_prepare(self._dtype, self._tensor.dtype)
+            ctx._driver.convert_prepare(self._dtype, self._tensor.dtype)
             self._ready = ctx.device
 
     def execute(self, ctx: ExecutionContext) -> Tensor:
@@ -331,7 +331,7 @@ class AsType(_OnTensor):
             if self._dtype == tensor.dtype:
                 _copy_elements(ctx, result, source)
             else:
-                ctx.driver.convert_async(
+                ctx._driver.convert_async(
                     result._address,
                     self._dtype,
                     source._address,

@@ -59,7 +59,7 @@ class Full(Empty):
         if count:
             with ctx.device._lock:
                 ctx.device._order(ctx.stream, [], [tensor._buffer])
-                ctx.driver.fill_async(tensor._address, self._pattern, count, ctx.stream._handle)
+                ctx._driver.fill_async(tensor._address, self._pattern, count, ctx.stream._handle)
         return tensor
 
 
@@ -104,7 +104,7 @@ class FromHost(DeviceOp[Tensor]):
             with ctx.device._lock:
                 ctx.device._order(stream, [], [tensor._buffer])
                 stream._retained.append(block)  # first: an interrupt may come behind the driver's call
-                ctx.driver.copy_host_to_device_async(
+                ctx._driver.copy_host_to_device_async(
                     tensor._address, block.address, array.nbytes, stream._handle
                 )
         return tensor

@@ -406,7 +406,7 @@ class Execution:
                 self._choose_stream(op)
                 if self.block is not None:  # the device was closed meanwhile
                     return False
-        self.ctx.driver.bind()
+        self.ctx._driver.bind()
         frames = self.frames
         then = common.then
         launch = common.launch
@@ -451,7 +451,7 @@ class Execution:
                     try:
                         value = op.execute(ctx)
                     finally:
-                        if ctx._touched:
+                        if ctx._noted_in:
                             ctx._settle()
                     if op._checks_output:
                         op._check_output(value)

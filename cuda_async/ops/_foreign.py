@@ -351,7 +351,8 @@ def foreign(
     """Run another library's work in the order of ours: `fn(stream)` enqueues it on `stream`.
 
     On a CUDA device `fn` is called while enqueueing and must put its work on the stream it is given (which has
-    `__cuda_stream__` and `.handle`); on the host device it is called in the stream's order, on the engine's thread.
+    `__cuda_stream__` and `.handle`), while no other thread enqueues a use of the tensors or frees them; on the host
+    device it is called in the stream's order, on the engine's thread.
 
     Either way `fn` runs none of our operations itself. On the host device it waits for none of the device's work, and
     gets at the tensors by arrays that were made before: `np.from_dlpack(t)` is a `BufferError` while `t` is written.

@@ -278,7 +278,7 @@ def launch_step_by_step(
     if 0 in grid:
         return result
     stream = ctx.stream
-    driver = ctx.driver
+    driver = ctx._driver
     with device._lock:
         order_uses(stream, reads, writes)
         plan.struct.pack_into(loaded.block.buffer, 0, *values)

@@ -653,10 +653,11 @@ class Function:
         ]
         device = ctx.device
         with device._lock:
+            ctx._order_again()
             device._order(ctx.stream, read_buffers, write_buffers)
             plan.struct.pack_into(loaded.block.buffer, 0, *packed)
             ctx.stream._retained.append(loaded)  # first: an interrupt may come behind the driver's call
-            ctx.driver.launch(loaded.handle, grid, block, config[2], ctx.stream._handle, loaded.block)
+            ctx._driver.launch(loaded.handle, grid, block, config[2], ctx.stream._handle, loaded.block)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -349,7 +349,7 @@ class Gate:
         ctx = execution.ctx
         stream = ctx.stream
         if submission.stream is not stream:
-            ctx.driver.bind()
+            ctx._driver.bind()
             execution.note_enqueueing()
             with ctx.device._lock:
                 stream._wait_for(submission.stream, submission.number)

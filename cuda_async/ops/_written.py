@@ -227,10 +227,10 @@ def _enqueue_lines(enqueue: Sequence[str]) -> list[str]:
 
 
 def _order_lines(reads: Sequence[str], writes: Sequence[str], *, is_plain: bool = False) -> list[str]:
-    """`order_uses`, with the case of one stream written out."""
+    """`order_uses`, with the case of one stream written out. `is_plain`: all are known to be, under the lock."""
     lines = ["number = stream._next"] if reads or writes else []
     for buffer in reads:
-        alone = "" if is_plain else f" and not {buffer}.retained_on_use"
+        alone = "" if is_plain else f" and {buffer}.plain_on is device"
         lines += [
             f"usage = {buffer}.usage",
             # A write clears read_stream, so a read noted on this stream has waited for the last write.
@@ -238,7 +238,7 @@ def _order_lines(reads: Sequence[str], writes: Sequence[str], *, is_plain: bool 
             f"else: order_read(stream, {buffer})",
         ]
     for buffer in writes:
-        alone = "" if is_plain else f" and not {buffer}.retained_on_use"
+        alone = "" if is_plain else f" and {buffer}.plain_on is device"
         lines += [
             f"usage = {buffer}.usage",
             f"if usage.write_stream is stream and usage.read_stream is None{alone}: usage.write_number = number",

@@ -25,7 +25,7 @@ from ._device import (
 )
 from ._event import Event
 from ._kept_errors import note_kept_error
-from ._ordering import order_read, order_uses, order_write
+from ._ordering import order_enqueued, order_read, order_uses, order_write
 from ._policies import LeastLoaded, PriorityStreams, SchedulingPolicy, SingleStream, StreamPoolRoundRobin
 from ._put_off import do_what_was_put_off, log_unasked, put_off, unasked_futures
 from ._reaper import drain
@@ -85,6 +85,7 @@ __all__ = [
     "look_at",
     "may_wait_elsewhere",
     "note_kept_error",
+    "order_enqueued",
     "order_read",
     "order_uses",
     "order_write",

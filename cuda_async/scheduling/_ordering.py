@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..memory import Buffer
     from ._stream import Stream
 
-__all__ = ["order_read", "order_uses", "order_write"]
+__all__ = ["order_enqueued", "order_read", "order_uses", "order_write"]
 
 MANY_READERS = 8
 """From so many reading streams on, and whenever their number has doubled, those that are done are forgotten: memory
@@ -25,7 +25,11 @@ that is only read (weights) would else know every stream there ever was."""
 
 
 def order_read(stream: Stream, buffer: Buffer) -> None:
-    """Lock held: what is enqueued next on `stream` reads the buffer."""
+    """Lock held: what is enqueued next on `stream` reads the buffer.
+
+    Raises:
+        ClosedError, StaleOutputError: since it was checked, another thread has freed it, or launched its graph.
+    """
     usage = buffer.usage
     writer = usage.write_stream
     if writer is not stream:  # never on a recording stream
@@ -34,6 +38,8 @@ def order_read(stream: Stream, buffer: Buffer) -> None:
             return
         if writer is not None:
             stream._wait_for(writer, usage.write_number)
+    if buffer.address < 0:
+        buffer.check_usable()
     reader = usage.read_stream
     if reader is stream or reader is None or reader._done >= usage.read_number:
         # A read that is done gives its place away, so that the next one from this stream is found at once: memory that
@@ -59,6 +65,7 @@ def order_write(stream: Stream, buffer: Buffer) -> None:
     """Lock held: what is enqueued next on `stream` writes the buffer.
 
     Raises:
+        ClosedError, StaleOutputError: as for reads.
         ValueError: the memory is borrowed from an owner who does not allow that.
     """
     if buffer.retained_on_use and buffer.read_only:
@@ -74,6 +81,8 @@ def order_write(stream: Stream, buffer: Buffer) -> None:
             return
         if writer is not None:
             stream._wait_for(writer, usage.write_number)
+    if buffer.address < 0:
+        buffer.check_usable()
     reader = usage.read_stream
     if reader is not None:
         if reader is not stream:
@@ -87,8 +96,8 @@ def order_write(stream: Stream, buffer: Buffer) -> None:
 
 
 def _retain(stream: Stream, buffer: Buffer) -> None:
-    """Lock held. A graph's output may have become stale since it was checked, by a launch of another thread."""
-    if buffer.address < 0 or buffer.is_recorded:
+    """Lock held."""
+    if buffer.is_recorded:
         buffer.check_filled()
     stream._retained.append(buffer)
 
@@ -100,3 +109,22 @@ def order_uses(stream: Stream, reads: Iterable[Buffer], writes: Iterable[Buffer]
     for buffer in writes:
         order_write(stream, buffer)
     stream._dirty = True
+
+
+def order_enqueued(stream: Stream, buffer: Buffer, *, is_write: bool) -> None:
+    """Lock held: what was enqueued on `stream` may use the buffer, and others' uses may have come in between.
+
+    What they were not ordered with, nobody can order now. What is enqueued next is behind it all, and so is the free
+    of memory that was freed meanwhile.
+    """
+    usage = buffer.usage
+    uses = usage.uses() if is_write else [(usage.write_stream, usage.write_number)]
+    for source, number in uses:
+        if source is not None:
+            stream._wait_for(source, number)
+    if is_write:
+        usage.set_write(stream, stream._next)
+    else:
+        usage.add_read(stream, stream._next)
+    if buffer.retained_on_use:
+        stream._retained.append(buffer)

@@ -87,6 +87,7 @@ def lend(device: Device, buffer: Buffer, holder: int, stream: int | None) -> Non
     Args:
         stream: the consumer's stream; None is the legacy default one, -1 asks for no ordering.
     Raises:
+        ClosedError: another thread has freed it meanwhile.
         BufferError: no such stream; or, on the host device, the last write is not done.
     """
     device._check_usable()
@@ -107,6 +108,7 @@ def lend(device: Device, buffer: Buffer, holder: int, stream: int | None) -> Non
         if buffer.holders is None:
             buffer.holders = set()
         buffer.holders.add(holder)
+        buffer.check_usable()  # again: `free()` asks for holders, and marks it
         buffer.note_shared()
         device._outside.add(buffer)
 

@@ -65,6 +65,22 @@ def test_explicit_free_is_the_only_free():
     assert len(notes) == 1
 
 
+def test_memory_is_marked_before_its_note_can_be_found():
+    """Another thread may deal with the note at once: from then on nobody may take the buffer for live."""
+
+    class Notes(deque):
+        def append(self, note):
+            assert buffer.is_freed
+            assert buffer.plain_on is None
+            super().append(note)
+
+    notes = Notes()
+    buffer = Buffer(object(), 4096, 64, Usage(), notes=notes)
+    buffer.free()
+    (note,) = notes
+    assert (note.address, note.size_bytes) == (4096, 64)
+
+
 def test_borrowed_memory_is_never_freed():
     notes = deque()
     buffer = Buffer(object(), 4096, 64, Usage(), notes=notes, owner=object())

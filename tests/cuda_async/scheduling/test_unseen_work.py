@@ -21,13 +21,13 @@ class Fills(ca.DeviceOp):
         self.tensor = tensor
 
     def execute(self, ctx):
-        fill(ctx.driver, self.tensor, ctx.stream)
+        fill(ctx.device.driver, self.tensor, ctx.stream)
         return self.tensor
 
 
 def filled_in_callback(tensor):
     def enqueue(ctx, _=None):
-        fill(ctx.driver, tensor, ctx.stream)
+        fill(ctx.device.driver, tensor, ctx.stream)
         return ca.value(tensor)
 
     return enqueue
@@ -75,7 +75,7 @@ class FillsLate(Fills):
     def execute(self, ctx):
         address = ctx.write(self.tensor)
         closes_the_number(ctx.stream)
-        ctx.driver.fill_async(address, *FILL, ctx.stream.handle)
+        ctx.device.driver.fill_async(address, *FILL, ctx.stream.handle)
         if self.error is not None:
             raise self.error
         return self.tensor

@@ -414,7 +414,7 @@ class ClosedBetween(ca.DeviceOp):
         source, target = ctx.read(self.tensor), ctx.write(self.out)
         with ctx.device._lock:
             ctx.stream._record()
-        ctx.driver.copy_device_to_device_async(target, source, 16, ctx.stream.handle)
+        ctx.device.driver.copy_device_to_device_async(target, source, 16, ctx.stream.handle)
 
 
 def in_a_context(tensor, out):
