@@ -321,7 +321,7 @@ class Recorder:
         self._overwritten: list[GraphBuffer] = []
         self._shared: list[tuple[Gate, Lane]] = []
         self._kept: list[tuple[Gate, Any, Callable[[], None], Callable[[], bool]]] = []  # see Gate.keep
-        self.updated: list[UpdatedGraphLaunch[Any]] = []  # launches behind updates, in order
+        self._updated: list[UpdatedGraphLaunch[Any]] = []  # launches behind updates, in order
         self._leaving: list[Unfinished] = []
         self._made: list[weakref.ref[GraphBuffer]] | None = None  # since the mark
         self.held: list[object] = []
@@ -514,6 +514,12 @@ class Recorder:
                     "then outside of it; use it before the conditional, ca.zip(shared, ...), or make one for the body"
                 )
 
+    def note_updated(self, launch: UpdatedGraphLaunch[Any]) -> None:
+        """A launch behind updates is recorded."""
+        self._updated.append(launch)
+        if self.state.failed:  # as above
+            self._give_updates_back(0)
+
     def begin_body(self, stream: RecordingStream) -> RecordingStream:
         """The lane of a conditional node's body, with a list of nodes of its own."""
         outer = stream._lane
@@ -552,7 +558,7 @@ class Recorder:
         self.captured = []
         self.inputs = {}
         self.children = []
-        self.updated = []
+        self._updated = []
         self._yielded = []
         self._overwritten = []
         self.held = []
@@ -571,14 +577,14 @@ class Recorder:
             with contextlib.suppress(Exception):  # the error that led here is the one to report
                 lane.end_foreign(keep=False)
         self._drop_captured(0)
+        self._undo_shared(0)
         self._give_updates_back(0)
         self.release()
-        self._undo_shared(0)
 
     def _give_updates_back(self, count: int) -> None:
         """What launches were to run first, but for the first ones, is left to the next; each once."""
-        while len(self.updated) > count:
-            self.updated.pop().give_back()
+        while len(self._updated) > count:
+            self._updated.pop().give_back()
 
     def _drop_captured(self, count: int) -> None:
         """Leave what was captured, but for the first ones, to the device; each once, also where this is done again."""
@@ -642,7 +648,7 @@ class Recorder:
             yielded=len(self._yielded),
             shared=len(self._shared),
             overwritten=len(self._overwritten),
-            updated=len(self.updated),
+            updated=len(self._updated),
             unused=[t._buffer for t in self.inputs.values() if not self.has_users(t._buffer)],
         )
 
@@ -653,9 +659,9 @@ class Recorder:
         where an interrupt came into it.
         """
         self._undo_shared(mark.shared)
+        self._give_updates_back(mark.updated)
         if self.leaving():
             return False
-        self._give_updates_back(mark.updated)
         self.root.tail, self.root.extra, self.inputs = mark.tail, mark.extra, mark.inputs
         for buffer in mark.unused:
             self._users.pop(id(buffer), None)
