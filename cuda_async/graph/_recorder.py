@@ -276,13 +276,24 @@ class _Pause:
 
 
 class _Users:
-    """Who used a piece of memory last, in the recording."""
+    """Who used a piece of memory last, in the recording.
 
-    __slots__ = ("readers", "writer")
+    Attributes:
+        buffer: one over it, whose usage tells what it shares memory with; None for memory of the graph's own.
+        writers: of each of its parts, where they were joined since.
+    """
 
-    def __init__(self) -> None:
-        self.writer: Lane | None = None
+    __slots__ = ("buffer", "readers", "writers")
+
+    def __init__(self, buffer: Buffer | None) -> None:
+        self.buffer = buffer
+        self.writers: set[Lane] = set()
         self.readers: set[Lane] = set()
+
+    def add(self, others: _Users) -> None:
+        """Those of memory that is ordered as one with this by now."""
+        self.writers |= others.writers
+        self.readers |= others.readers
 
 
 class Recorder:
@@ -326,6 +337,7 @@ class Recorder:
         self._made: list[weakref.ref[GraphBuffer]] | None = None  # since the mark
         self.held: list[object] = []
         self._users: dict[object, _Users] = {}
+        self._usages_joined = self.device._usages_joined
         self._names: dict[FunctionHandle, str] = {}
         self._lanes: list[Lane] = []
         self._branches = 0
@@ -345,8 +357,8 @@ class Recorder:
         lane = stream._lane
         self._check_there(lane, buffer)
         users = self._users_of(buffer)
-        if users.writer is not None:
-            lane.wait_for(users.writer)
+        for writer in users.writers:
+            lane.wait_for(writer)
         users.readers.add(lane)
         if not self.is_own(buffer):
             lane.reads[buffer] = None
@@ -356,11 +368,9 @@ class Recorder:
         lane = stream._lane
         self._check_there(lane, buffer)
         users = self._users_of(buffer)
-        if users.writer is not None:
-            lane.wait_for(users.writer)
-        for reader in users.readers:
-            lane.wait_for(reader)
-        users.writer = lane
+        for user in users.writers | users.readers:
+            lane.wait_for(user)
+        users.writers = {lane}
         users.readers = set()
         start = buffer.start
         lane.written.append((start, buffer.size_bytes))
@@ -390,11 +400,22 @@ class Recorder:
     def _users_of(self, buffer: Buffer) -> _Users:
         # Buffers of one graph share their chunks' usages, and are told apart here: where one has the number of another
         # that was dropped, it is ordered behind that one's users too. All others share a usage if they share memory.
-        key: object = id(buffer) if self.is_own(buffer) else buffer.usage
+        is_own = self.is_own(buffer)
+        if self._usages_joined != self.device._usages_joined:
+            self._join_users()
+        key: object = id(buffer) if is_own else buffer.usage
         users = self._users.get(key)
         if users is None:
-            users = self._users[key] = _Users()
+            users = self._users[key] = _Users(None if is_own else buffer)
         return users
+
+    def _join_users(self) -> None:
+        """Memory came in from another library, over what was used here: it is ordered as one from then on."""
+        self._usages_joined = self.device._usages_joined
+        for key, users in list(self._users.items()):
+            if users.buffer is not None and users.buffer.usage is not key:
+                del self._users[key]
+                self._users.setdefault(users.buffer.usage, users).add(users)
 
     def allocate(self, size_bytes: int, stream: Stream, *, is_input: bool = False) -> Buffer:
         """Memory that belongs to the graph."""
