@@ -579,7 +579,6 @@ class Recorder:
         self.captured = []
         self.inputs = {}
         self.children = []
-        self._updated = []
         self._yielded = []
         self._overwritten = []
         self.held = []
@@ -598,9 +597,9 @@ class Recorder:
             with contextlib.suppress(Exception):  # the error that led here is the one to report
                 lane.end_foreign(keep=False)
         self._drop_captured(0)
+        self.release()
         self._undo_shared(0)
         self._give_updates_back(0)
-        self.release()
 
     def _give_updates_back(self, count: int) -> None:
         """What launches were to run first, but for the first ones, is left to the next; each once."""
@@ -633,12 +632,13 @@ class Recorder:
             self._kept.append((gate, value, check, has_ended))
 
     def keep_shared(self) -> None:
-        """The graph is made: shared operations that were recorded have run."""
+        """The graph is made: shared operations and updates that were recorded have run."""
         for gate, *kept in self._kept:
             self.state.waiting.append(weakref.ref(gate))
             gate.keep(*kept)
         self._shared = []
         self._kept = []
+        self._updated = []
 
     def _undo_shared(self, count: int) -> None:
         for gate, _ in self._shared[count:]:

@@ -134,6 +134,18 @@ def test_updates_beside_one_that_fails_are_run_once(device, kernels, how):
         assert graph.launch().to_host().sync()[0] == 60.0
 
 
+@pytest.mark.parametrize("how", ["captured", "recorded"])
+def test_updates_of_a_recording_that_the_driver_refuses_are_for_the_next(device, kernels, how, monkeypatch):
+    x = ca.ones(8).sync()
+    graph = kernels.scaled(x, 2.0, 0.0).graph().sync()
+    graph.update(ca.fill(x, 5.0))
+    with monkeypatch.context() as patched:
+        patched.setattr(ca.CudaGraph, "_instantiate", fails)
+        with pytest.raises(ValueError, match="planned"), ca.CudaGraph.scope(device.create_stream()) as scope:
+            RUNS[how](graph.launch(), scope)
+    assert graph.launch().to_host().sync()[0] == 10.0
+
+
 @pytest.mark.parametrize("how", ["captured", "recorded", "shared"])
 def test_update_of_a_recording_that_failed_is_for_the_next(device, kernels, how):
     x = ca.ones(8).sync()
