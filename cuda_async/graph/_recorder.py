@@ -287,8 +287,8 @@ class _Users:
 
     def __init__(self, buffer: Buffer | None) -> None:
         self.buffer = buffer
-        self.writers: set[Lane] = set()
-        self.readers: set[Lane] = set()
+        self.writers: dict[Lane, None] = {}  # in order, so that a graph is the same each time
+        self.readers: dict[Lane, None] = {}
 
     def add(self, others: _Users) -> None:
         """Those of memory that is ordered as one with this by now."""
@@ -359,7 +359,7 @@ class Recorder:
         users = self._users_of(buffer)
         for writer in users.writers:
             lane.wait_for(writer)
-        users.readers.add(lane)
+        users.readers[lane] = None
         if not self.is_own(buffer):
             lane.reads[buffer] = None
 
@@ -368,10 +368,10 @@ class Recorder:
         lane = stream._lane
         self._check_there(lane, buffer)
         users = self._users_of(buffer)
-        for user in users.writers | users.readers:
+        for user in (*users.writers, *users.readers):
             lane.wait_for(user)
-        users.writers = {lane}
-        users.readers = set()
+        users.writers = {lane: None}
+        users.readers = {}
         start = buffer.start
         lane.written.append((start, buffer.size_bytes))
         if not self.is_own(buffer):
