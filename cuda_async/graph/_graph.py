@@ -30,7 +30,8 @@ import numpy as np
 from ..driver.graph import ChildNode, ConditionalNode, KernelNode, Node
 from ..errors import CaptureError, ClosedError, ContextError, CudaAsyncError
 from ..memory import Buffer, Mut, Read, Tensor, Usage
-from ..ops import DeviceOp, collect, fill, memcpy, zip_ops
+from ..ops import DeviceOp, collect, fill, memcpy
+from ..ops._shared import Gate
 from ..ops._unprepared import UNPREPARED
 from ..scheduling import order_read, order_write, wait_for_submission
 from ._memory import root_of
@@ -128,7 +129,7 @@ class CudaGraph(Generic[T]):
     _reads: tuple[Buffer, ...]
     _writes: tuple[Buffer, ...]
     _inputs: dict[str, Tensor]
-    _pending: deque[DeviceOp[Any]]  # updates for the next launch
+    _pending: deque[Gate]  # updates for the next launch
     _outdated: bool  # the executable graph is not what the nodes say, and must not be launched
     _changes: int  # of nodes, so far
     _change: _Change | None  # that is being made, or was when an interrupt came
@@ -352,20 +353,22 @@ class CudaGraph(Generic[T]):
 
         Lazy: of the operations that `launch()`, `replay()` and calls of the graph make afterwards, the first that
         begins to run runs it, and has its errors. One that is dropped, or cancelled before it begins, leaves it to the
-        next.
+        next that is made. So does one that is cancelled later, or fails by an earlier update, before all of this one is
+        enqueued: it runs once, so where it has begun it goes on, and the next launch waits for it. A capture that is
+        cancelled or fails leaves all updates that it recorded, but for one that it failed by.
         """
         self._check_open()
         if not isinstance(op, DeviceOp):
             raise TypeError(f"update() takes a DeviceOp, got {type(op).__name__}")
-        self._pending.append(zip_ops(op))  # consumes it
+        self._pending.append(Gate(op._take()))
 
-    def _take_updates(self) -> DeviceOp[list[Any]] | None:
+    def _take_updates(self) -> deque[Gate]:
         """What `update()` was given, for one who runs it: each goes to one thread."""
-        found: list[DeviceOp[Any]] = []
+        found: deque[Gate] = deque()
         with contextlib.suppress(IndexError):
             while True:
                 found.append(self._pending.popleft())
-        return collect(found) if found else None
+        return found
 
     def take_output(self) -> T:
         """The output of the last launch; before the first one, of that.
@@ -626,40 +629,65 @@ class CudaGraph(Generic[T]):
 class UpdatedGraphLaunch(DeviceOp[T]):
     """A launch of a graph, behind what `CudaGraph.update()` was given when it begins to run.
 
-    Recorded, the updates are part of the recording; of one that failed, they are the next launch's. A shared launch may
-    be recorded in a graph that ends without running, and then comes here again, with the updates that it has.
+    An update is run as shared operations are, so one that has begun ends whatever becomes of the launch. Recorded, the
+    updates are part of the recording. A shared launch may be recorded in a graph that ends without running, and then
+    comes here again, with the updates that it has.
     """
 
     _composite = True
+    _is_recorded = False
 
     def __init__(self, graph: CudaGraph[T], launch: GraphLaunch[T]) -> None:
         self._graph = graph
         self._launch = launch
-        self._updates: DeviceOp[list[Any]] | None = None
+        self._ahead: deque[Gate] = deque()
+        self._recorded: list[Gate] = []
 
     def _parts(self) -> Sequence[DeviceOp[Any]]:
         return (self._launch,)
 
-    def _enter(self, execution: Execution) -> DeviceOp[Any]:
-        updates = self._updates or self._graph._take_updates()
-        if updates is None:
-            return self._launch
-        if execution.ctx.stream._recorder is not None:
-            self._updates = updates
-        execution.frames.append(self)
-        return updates
-
-    def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any]:
+    def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
         recorder: Any = execution.ctx.stream._recorder
-        if recorder is not None:  # what fails by itself has begun, and is nobody else's
-            recorder.updated.append(self)
+        self._is_recorded = recorder is not None
+        self._ahead = deque(self._recorded) or self._graph._take_updates()
+        self._recorded = []
+        if recorder is not None and self._ahead:
+            recorder.note_updated(self)
+        return self._go_on(execution, is_back=False)
+
+    def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
+        return self._go_on(execution, is_back=True)
+
+    def _go_on(self, execution: Execution, *, is_back: bool) -> DeviceOp[Any] | None:
+        ahead = self._ahead  # another thread may give them back
+        try:
+            while ahead:
+                if not ahead[0].enter(execution, self, is_back=is_back):
+                    return None
+                is_back = False
+                try:
+                    ahead[0].deliver(execution)
+                except Exception:  # this launch has it
+                    ahead.popleft()
+                    raise
+                if self._is_recorded:
+                    self._recorded.append(ahead[0])
+                ahead.popleft()
+        except BaseException:
+            self.given_up()
+            raise
         return self._launch
 
+    def given_up(self) -> None:
+        """The launch was cancelled or has failed; the recorder knows when a recording is no more."""
+        if not self._is_recorded:
+            self.give_back()
+
     def give_back(self) -> None:
-        """The recording that they were part of is no more."""
-        updates, self._updates = self._updates, None
-        if updates is not None:
-            self._graph._pending.appendleft(updates)
+        """What was not run before a launch is the next one's; where an interrupt comes, twice, which is run once."""
+        self._graph._pending.extendleft([*reversed(self._ahead), *reversed(self._recorded)])
+        self._ahead = deque()
+        self._recorded = []
 
 
 class GraphLaunch(DeviceOp[T]):

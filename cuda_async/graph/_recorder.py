@@ -286,13 +286,24 @@ class _Pause:
 
 
 class _Users:
-    """Who used a piece of memory last, in the recording."""
+    """Who used a piece of memory last, in the recording.
 
-    __slots__ = ("readers", "writer")
+    Attributes:
+        buffer: one over it, whose usage tells what it shares memory with; None for memory of the graph's own.
+        writers: of each of its parts, where they were joined since.
+    """
 
-    def __init__(self) -> None:
-        self.writer: Lane | None = None
-        self.readers: set[Lane] = set()
+    __slots__ = ("buffer", "readers", "writers")
+
+    def __init__(self, buffer: Buffer | None) -> None:
+        self.buffer = buffer
+        self.writers: dict[Lane, None] = {}  # in order, so that a graph is the same each time
+        self.readers: dict[Lane, None] = {}
+
+    def add(self, others: _Users) -> None:
+        """Those of memory that is ordered as one with this by now."""
+        self.writers |= others.writers
+        self.readers |= others.readers
 
 
 class Recorder:
@@ -331,11 +342,12 @@ class Recorder:
         self._overwritten: list[GraphBuffer] = []
         self._shared: list[tuple[Gate, Lane]] = []
         self._kept: list[tuple[Gate, Any, Callable[[], None], Callable[[], bool]]] = []  # see Gate.keep
-        self.updated: list[UpdatedGraphLaunch[Any]] = []  # launches behind updates, in order
+        self._updated: list[UpdatedGraphLaunch[Any]] = []  # launches behind updates, in order
         self._leaving: list[Unfinished] = []
         self._made: list[weakref.ref[GraphBuffer]] | None = None  # since the mark
         self.held: list[object] = []
         self._users: dict[object, _Users] = {}
+        self._usages_joined = self.device._usages_joined
         self._names: dict[FunctionHandle, str] = {}
         self._lanes: list[Lane] = []
         self._branches = 0
@@ -355,9 +367,9 @@ class Recorder:
         lane = stream._lane
         self._check_there(lane, buffer)
         users = self._users_of(buffer)
-        if users.writer is not None:
-            lane.wait_for(users.writer)
-        users.readers.add(lane)
+        for writer in users.writers:
+            lane.wait_for(writer)
+        users.readers[lane] = None
         if not self.is_own(buffer):
             lane.reads[buffer] = None
 
@@ -366,12 +378,10 @@ class Recorder:
         lane = stream._lane
         self._check_there(lane, buffer)
         users = self._users_of(buffer)
-        if users.writer is not None:
-            lane.wait_for(users.writer)
-        for reader in users.readers:
-            lane.wait_for(reader)
-        users.writer = lane
-        users.readers = set()
+        for user in (*users.writers, *users.readers):
+            lane.wait_for(user)
+        users.writers = {lane: None}
+        users.readers = {}
         start = buffer.start
         lane.written.append((start, buffer.size_bytes))
         if not self.is_own(buffer):
@@ -400,11 +410,22 @@ class Recorder:
     def _users_of(self, buffer: Buffer) -> _Users:
         # Buffers of one graph share their chunks' usages, and are told apart here: where one has the number of another
         # that was dropped, it is ordered behind that one's users too. All others share a usage if they share memory.
-        key: object = id(buffer) if self.is_own(buffer) else buffer.usage
+        is_own = self.is_own(buffer)
+        if self._usages_joined != self.device._usages_joined:
+            self._join_users()
+        key: object = id(buffer) if is_own else buffer.usage
         users = self._users.get(key)
         if users is None:
-            users = self._users[key] = _Users()
+            users = self._users[key] = _Users(None if is_own else buffer)
         return users
+
+    def _join_users(self) -> None:
+        """Memory came in from another library, over what was used here: it is ordered as one from then on."""
+        self._usages_joined = self.device._usages_joined
+        for key, users in list(self._users.items()):
+            if users.buffer is not None and users.buffer.usage is not key:
+                del self._users[key]
+                self._users.setdefault(users.buffer.usage, users).add(users)
 
     def allocate(self, size_bytes: int, stream: Stream, *, is_input: bool = False) -> Buffer:
         """Memory that belongs to the graph."""
@@ -524,6 +545,12 @@ class Recorder:
                     "then outside of it; use it before the conditional, ca.zip(shared, ...), or make one for the body"
                 )
 
+    def note_updated(self, launch: UpdatedGraphLaunch[Any]) -> None:
+        """A launch behind updates is recorded."""
+        self._updated.append(launch)
+        if self.state.failed:  # as above
+            self._give_updates_back(0)
+
     def begin_body(self, stream: RecordingStream) -> RecordingStream:
         """The lane of a conditional node's body, with a list of nodes of its own."""
         outer = stream._lane
@@ -562,7 +589,6 @@ class Recorder:
         self.captured = []
         self.inputs = {}
         self.children = []
-        self.updated = []
         self._yielded = []
         self._overwritten = []
         self.held = []
@@ -581,14 +607,14 @@ class Recorder:
             with contextlib.suppress(Exception):  # the error that led here is the one to report
                 lane.end_foreign(keep=False)
         self._drop_captured(0)
-        self._give_updates_back(0)
         self.release()
         self._undo_shared(0)
+        self._give_updates_back(0)
 
     def _give_updates_back(self, count: int) -> None:
         """What launches were to run first, but for the first ones, is left to the next; each once."""
-        while len(self.updated) > count:
-            self.updated.pop().give_back()
+        while len(self._updated) > count:
+            self._updated.pop().give_back()
 
     def _drop_captured(self, count: int) -> None:
         """Leave what was captured, but for the first ones, to the device; each once, also where this is done again."""
@@ -616,12 +642,13 @@ class Recorder:
             self._kept.append((gate, value, check, has_ended))
 
     def keep_shared(self) -> None:
-        """The graph is made: shared operations that were recorded have run."""
+        """The graph is made: shared operations and updates that were recorded have run."""
         for gate, *kept in self._kept:
             self.state.waiting.append(weakref.ref(gate))
             gate.keep(*kept)
         self._shared = []
         self._kept = []
+        self._updated = []
 
     def _undo_shared(self, count: int) -> None:
         for gate, _ in self._shared[count:]:
@@ -652,7 +679,7 @@ class Recorder:
             yielded=len(self._yielded),
             shared=len(self._shared),
             overwritten=len(self._overwritten),
-            updated=len(self.updated),
+            updated=len(self._updated),
             unused=[t._buffer for t in self.inputs.values() if not self.has_users(t._buffer)],
         )
 
@@ -663,9 +690,9 @@ class Recorder:
         where an interrupt came into it.
         """
         self._undo_shared(mark.shared)
+        self._give_updates_back(mark.updated)
         if self.leaving():
             return False
-        self._give_updates_back(mark.updated)
         self.root.tail, self.root.extra, self.inputs = mark.tail, mark.extra, mark.inputs
         for buffer in mark.unused:
             self._users.pop(id(buffer), None)

@@ -104,8 +104,9 @@ class ToHost(_OnTensor):
         tensor = self._tensor
         buffer = check_operand(tensor, ctx.device, "the tensor to copy to the host")
         block, self._block = self._block, None
-        if block is None:
+        if not tensor.nbytes:
             return np.empty(tensor.shape, tensor.dtype)
+        assert block is not None, "it was not prepared"
         stream = ctx.stream
         staged = tensor if tensor.is_contiguous else ctx._empty(tensor.shape, tensor.dtype)
         with ctx.device._lock:
@@ -226,8 +227,9 @@ class Upload(DeviceOp[Tensor]):
         dst = self._dst
         buffer = check_operand(dst, ctx.device, "the destination")
         block, self._block = self._block, None
-        if block is None:
+        if not dst.nbytes:
             return dst
+        assert block is not None, "it was not prepared"
         stream = ctx.stream
         staged = dst if dst.is_contiguous else ctx._empty(dst.shape, dst.dtype)
         with ctx.device._lock:

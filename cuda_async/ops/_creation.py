@@ -99,7 +99,8 @@ class FromHost(DeviceOp[Tensor]):
         array = self._array
         tensor = ctx._empty(array.shape, self._dtype)
         block, self._block = self._block, None
-        if block is not None:
+        if array.nbytes:
+            assert block is not None, "it was not prepared"
             stream = ctx.stream
             with ctx.device._lock:
                 ctx.device._order(stream, [], [tensor._buffer])

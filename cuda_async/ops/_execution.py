@@ -286,7 +286,8 @@ class Execution:
             and shared operations that were used. The current stream has been told to wait for all of them.
         cancelled: enqueue nothing further; looked at before each step of a chain, so a run on another thread ends with
             the step that it is at.
-        detached: since it went on on worker threads: what `drain()` waits for.
+        detached: since it went on on worker threads: what `drain()` waits for. Of a shared operation's run in a
+            recording from the start.
         standing: has an item while a detached one waits to go on: who takes it does so, or gives it up.
     """
 
@@ -739,7 +740,7 @@ def _go_on_in_worker(execution: Execution, finished: Finished) -> Callable[[], N
     """What goes on with it on a worker thread when called; `drain()` waits for that."""
     if execution.detached is None:
         execution.detached = Unfinished()
-        execution.detached.abandon()  # nobody else waits for it: `finished` is told
+    execution.detached.abandon()  # nobody else waits for it: `finished` is told
     resumption = _Resumption(execution, finished)
     return lambda: run_in_worker(resumption)
 

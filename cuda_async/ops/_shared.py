@@ -28,6 +28,7 @@ from ..errors import (
 )
 from ..memory import MappedPartition, Mut, Partition, Read, Tensor
 from ..scheduling import (
+    Unfinished,
     block_on,
     check_not_forked,
     forks,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
-    from ..scheduling import Device, Submission, Unfinished
+    from ..scheduling import Device, Submission
     from ..scheduling._recorder import Recorder
     from ._execution import Block
 
@@ -97,7 +98,8 @@ class Gate:
         forks: `forks()` when the source was started. running: the run, until it has settled.
 
     What is run in the recording of a graph is run for good when the graph is made: till then `_recorder` says where,
-    and what others build on it is not run for good either. `_again` is the source, as long as that may be run again.
+    and what others build on it is not run for good either. `_again` is the source, as long as that may be run again: by
+    one execution at a time, so not before `_left`, a run that was given up, is over.
     """
 
     def __init__(self, source: DeviceOp[Any] | None) -> None:
@@ -118,6 +120,7 @@ class Gate:
         self._has_ended: Callable[[], bool] = _never
         self._nodes_before = 0
         self._again: DeviceOp[Any] | None = None
+        self._left: Unfinished | None = None
         self._recorder: Recorder | None = None
         self._waiting: deque[Callable[[], None]] = deque()
 
@@ -128,12 +131,16 @@ class Gate:
             is_back: it was blocked on it, and takes what has come of it.
         """
         starts = False
+        source: DeviceOp[Any] | None = None
         try:
             with self.lock:
                 if self.settled and self._again is not None and not is_back and self._is_undone():
                     self._forget()
-                starts = self.source is not None
-                source, self.source = self.source, None
+                if self._left is not None and self._left.done:
+                    self._left = None
+                if self._left is None:
+                    starts = self.source is not None
+                    source, self.source = self.source, None
             if source is not None:
                 self.forks = forks()
                 self._run(source, execution)
@@ -170,6 +177,7 @@ class Gate:
         self._again = source
         recorder = execution.ctx.stream._recorder
         if recorder is not None:
+            inner.detached = Unfinished()
             self._recorder = recorder
             self._nodes_before = recorder.node_count
             recorder.note_shared(execution.ctx.stream, self)
@@ -273,6 +281,8 @@ class Gate:
     def undo(self) -> Unfinished | None:
         """The recording that the source was run in is given up: whoever comes next runs it anew.
 
+        Where another thread is at a step of this run, or prepares one, they wait for the end of that.
+
         Returns:
             What ends with the step that another thread is at in the recording, if one is.
         """
@@ -283,9 +293,10 @@ class Gate:
             if self._again is None:
                 return None
             running, self.running = self.running, None
+            left = self._left = None if running is None else running.detached
             self._forget()
-        # It would go on into the recording.
-        left = running.detached if running is not None and not running.cancel() else None
+        if running is not None and running.cancel():  # it would go on into the recording
+            left = None
         self._wake()
         return left
 
@@ -367,10 +378,13 @@ class Gate:
         """
         check_not_forked(self.forks, "this shared operation")
         with self.lock:
+            left = self._left
             # Where its recording was given up since somebody asked, nobody runs it: who waits shall.
             waits = not self.settled and self.source is None
             if waits:
                 self._waiting.append(wake)
+        if left is not None:
+            return left.begin_waiting(wake)
         if not waits:
             wake()
 

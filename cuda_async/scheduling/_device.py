@@ -124,6 +124,7 @@ class Device:
         self._exchange: Stream | None = None
         self._reclaim: Stream | None = None
         self._outside: WeakSet[Buffer] = WeakSet()
+        self._usages_joined = 0  # how often buffers were given another usage, which others have too
         self._events: list[EventHandle] = []  # that lie ready
         self._interrupting_events: list[EventHandle] = []
         self._notes: deque[FreeNote] = deque()

@@ -301,6 +301,7 @@ def adopt(device: Device, buffer: Buffer, stream: Stream | None = None) -> None:
             for other in sharers:
                 if id(other.usage) in usages:
                     other.usage = merged
+            device._usages_joined += 1
         elif usages:
             (buffer.usage,) = usages.values()
         device._outside.add(buffer)

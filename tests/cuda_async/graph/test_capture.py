@@ -156,6 +156,28 @@ async def test_branches_that_share_memory_are_ordered(device, kernels):
     assert [(await t.to_host())[0] for t in (x, y, z)] == [5.0, 2.0, 3.0]
 
 
+COME_IN = {
+    "written": (lambda whole: ca.fill(whole, 3.0), [(), (), (0, 1), (2,)]),
+    "read": (ca.copy, [(), (), (0, 1), (0, 1, 2)]),
+}
+
+
+@pytest.mark.parametrize("use", COME_IN)
+def test_branches_are_ordered_by_memory_that_comes_in_meanwhile(host, use):
+    """Both halves of an array are ordered as one, from when a callback takes in the whole."""
+    array = np.zeros(8, "f4")
+    low, high = ca.from_dlpack(array[:4]), ca.from_dlpack(array[4:])
+    used, dependencies = COME_IN[use]
+    op = ca.parallel(
+        ca.fill(low, 1.0),
+        ca.fill(high, 2.0),
+        ca.value(None).then(lambda _: used(ca.from_dlpack(array))),
+        ca.fill(low, 4.0),
+    )
+    graph = op.graph().sync()
+    assert [node.depends_on for node in graph.nodes] == dependencies
+
+
 async def test_scheduled_step_is_a_branch(device, kernels):
     x = await ca.ones(8)
     op = kernels.scale(x, 2.0, 0.0).then(lambda t: kernels.scale(t, 1.0, 1.0).schedule(device.policy))

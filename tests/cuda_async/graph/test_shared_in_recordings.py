@@ -412,6 +412,55 @@ def when_waited_for(monkeypatch):
     return hooks
 
 
+class Alone(ca.DeviceOp[None]):
+    """Stands where it is told to, the first time, and notes how many are at it at once."""
+
+    def __init__(self, stands, latches):
+        self.stands, self.latches = stands, latches
+        self.lock, self.inside, self.most = threading.Lock(), 0, 0
+
+    def at(self, step):
+        began, released = self.latches
+        with self.lock:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+        if step == self.stands and not began.is_set():
+            began.set()
+            assert released.wait(10)
+        with self.lock:
+            self.inside -= 1
+
+    def prepare(self, ctx):
+        self.at("prepare")
+
+    def execute(self, ctx):
+        self.at("execute")
+        return None
+
+
+@pytest.mark.parametrize("stands", ["prepare", "execute"])
+@pytest.mark.parametrize("inside", ["it", "another"])
+async def test_one_execution_at_a_time_runs_it(device, stands, inside, when_waited_for):
+    """Behind a cancelled capture, whose run another thread is still at; it may come in a run of another one there."""
+    began, released = latches = threading.Event(), threading.Event()
+    op = Alone(stands, latches)
+    shared = op.shared()
+    run = shared if inside == "it" else Prepared().then(lambda _: shared).shared()
+
+    async def capture():
+        await run.then(lambda _: ca.ones(4)).graph()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(capture)
+        await anyio.to_thread.run_sync(began.wait, 10)
+        group.cancel_scope.cancel()
+    when_waited_for.append(released.set)
+    await shared
+    assert released.is_set()
+    await ca.drain()
+    assert op.most == 1
+
+
 LATE = {
     "a copy": lambda y, flag: ca.fill(y, 99.0),
     "branches": lambda y, flag: ca.parallel(ca.fill(y, 99.0), ca.fill(flag, 1)),

@@ -55,6 +55,97 @@ def fails(_):
     raise ValueError("as planned")
 
 
+class Held(ca.DeviceOp[None]):
+    """A worker thread is at it until it is released."""
+
+    def __init__(self):
+        self.began, self.released = threading.Event(), threading.Event()
+
+    def prepare(self, ctx):
+        """On a worker thread, which goes on with it."""
+
+    def execute(self, ctx):
+        self.began.set()
+        assert self.released.wait(10)
+
+
+async def cancel_while_held(run, held):
+    async with anyio.create_task_group() as group:
+        group.start_soon(run)
+        await anyio.to_thread.run_sync(held.began.wait, 10)
+        group.cancel_scope.cancel()
+    held.released.set()
+
+
+def awaited(make):
+    async def run():
+        await make()
+
+    return run
+
+
+@pytest.mark.parametrize("how", ["launched", "captured", "recorded"])
+async def test_updates_of_a_launch_that_is_cancelled_while_one_runs_are_for_the_next(device, kernels, how):
+    """In their order, and each runs once."""
+    x, held = await ca.ones(8), Held()
+    graph = await kernels.scaled(x, 2.0, 0.0).graph()
+    graph.update(kernels.scale(x, 1.0, 1.0))
+    graph.update(held.then(lambda _: kernels.scale(x, 1.0, 2.0)))
+    graph.update(kernels.scale(x, 10.0, 0.0))
+    if how == "recorded":
+        async with ca.CudaGraph.scope(device.create_stream()) as scope:
+            await cancel_while_held(awaited(lambda: scope.arecord(graph.launch())), held)
+            launched = await graph.launch().to_host()
+    else:
+        cancelled = graph.launch() if how == "launched" else graph.launch().graph()
+        await cancel_while_held(awaited(lambda: cancelled), held)
+        launched = await graph.launch().to_host()
+    assert launched[0] == 80.0
+    assert (await graph.launch().to_host())[0] == 80.0
+
+
+async def test_update_that_fails_when_its_launch_was_cancelled_is_the_next_one_s_error(device, kernels):
+    held = Held()
+    graph = await kernels.scaled(await ca.ones(8), 2.0, 0.0).graph()
+    graph.update(held.then(fails))
+    await cancel_while_held(awaited(graph.launch), held)
+    with pytest.raises(ValueError, match="planned"):
+        await graph.launch()
+    assert (await graph.launch().to_host())[0] == 2.0
+
+
+RUNS = {
+    "launched": lambda launch, scope: launch.sync(),
+    "captured": lambda launch, scope: launch.graph().sync(),
+    "recorded": lambda launch, scope: scope.record(launch),
+}
+
+
+@pytest.mark.parametrize("how", RUNS)
+def test_updates_beside_one_that_fails_are_run_once(device, kernels, how):
+    x = ca.ones(8).sync()
+    graph = kernels.scaled(x, 2.0, 0.0).graph().sync()
+    graph.update(kernels.scale(x, 1.0, 2.0))
+    graph.update(ca.value(None).then(fails))
+    graph.update(kernels.scale(x, 10.0, 0.0))
+    with ca.CudaGraph.scope(device.create_stream()) as scope, pytest.raises(ValueError, match="planned"):
+        RUNS[how](graph.launch(), scope)
+    for _ in range(2):
+        assert graph.launch().to_host().sync()[0] == 60.0
+
+
+@pytest.mark.parametrize("how", ["captured", "recorded"])
+def test_updates_of_a_recording_that_the_driver_refuses_are_for_the_next(device, kernels, how, monkeypatch):
+    x = ca.ones(8).sync()
+    graph = kernels.scaled(x, 2.0, 0.0).graph().sync()
+    graph.update(ca.fill(x, 5.0))
+    with monkeypatch.context() as patched:
+        patched.setattr(ca.CudaGraph, "_instantiate", fails)
+        with pytest.raises(ValueError, match="planned"), ca.CudaGraph.scope(device.create_stream()) as scope:
+            RUNS[how](graph.launch(), scope)
+    assert graph.launch().to_host().sync()[0] == 10.0
+
+
 @pytest.mark.parametrize("how", ["captured", "recorded", "shared"])
 def test_update_of_a_recording_that_failed_is_for_the_next(device, kernels, how):
     x = ca.ones(8).sync()
