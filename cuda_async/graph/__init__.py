@@ -2,7 +2,7 @@
 
 `_recorder` takes notes of what operations do (`_driver` is the driver they see meanwhile, `_memory` what they
 allocate); `_capture` and `_scope` are the two ways to start one; `_graph` is what comes of it; `_outputs`, `_nodes`,
-`_picture`, `_conditionals` and `_cache` are what their names say.
+`_updates`, `_picture`, `_conditionals` and `_cache` are what their names say.
 """
 
 from ._cache import GraphCache

@@ -22,7 +22,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -31,13 +30,13 @@ from ..driver.graph import ChildNode, ConditionalNode, KernelNode, Node
 from ..errors import CaptureError, ClosedError, ContextError, CudaAsyncError
 from ..memory import Buffer, Mut, Read, Tensor, Usage
 from ..ops import DeviceOp, collect, fill, memcpy
-from ..ops._shared import Gate
 from ..ops._unprepared import UNPREPARED
 from ..scheduling import order_read, order_write, wait_for_submission
 from ._memory import root_of
 from ._nodes import all_nodes, nodes_of
 from ._outputs import OutputTemplate
 from ._picture import graph_to_dot, graph_to_svg
+from ._updates import UpdatedGraphLaunch, Updates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from ..driver.graph import GraphHandle
     from ..ops import ExecutionContext
     from ..ops._copies import Fill, Memcpy, Upload
-    from ..ops._execution import Execution
     from ..scheduling import Device, Stream, Submission
     from ._memory import GraphState, Turn
     from ._nodes import GraphNode
@@ -129,7 +127,7 @@ class CudaGraph(Generic[T]):
     _reads: tuple[Buffer, ...]
     _writes: tuple[Buffer, ...]
     _inputs: dict[str, Tensor]
-    _pending: deque[Gate]  # updates for the next launch
+    _updates: Updates  # for the next launch
     _outdated: bool  # the executable graph is not what the nodes say, and must not be launched
     _changes: int  # of nodes, so far
     _change: _Change | None  # that is being made, or was when an interrupt came
@@ -160,7 +158,7 @@ class CudaGraph(Generic[T]):
         held = list({id(thing): thing for thing in recorder.held}.values())
         self._contents = _Contents(recorder.device, held, recorder.captured)
         self._inputs = dict(recorder.inputs)
-        self._pending = deque()
+        self._updates = Updates()
         self._executable = None
         self._closed = False
         self._outdated = False
@@ -334,19 +332,19 @@ class CudaGraph(Generic[T]):
         if not computed:
             return self._behind_updates(GraphLaunch(self, list(steps.values()), copies=copies))
 
-        has_updates = bool(self._pending)  # later ones are for launches that are made later
+        has_updates = bool(self._updates)  # later ones are for launches that are made later
 
         def go_on(values: list[Any]) -> DeviceOp[T]:
             for name, value in zip(computed, values):
                 steps[name] = set_input(name, tensors[name], value)
             launch = GraphLaunch(self, list(steps.values()), copies=copies)
-            return UpdatedGraphLaunch(self, launch) if has_updates else launch
+            return UpdatedGraphLaunch(self._updates, launch) if has_updates else launch
 
         return collect([inputs[name] for name in computed]).then(go_on)
 
     def _behind_updates(self, launch: GraphLaunch[T]) -> DeviceOp[T]:
         """The launch, behind what `update()` was given, if it was given anything."""
-        return UpdatedGraphLaunch(self, launch) if self._pending else launch
+        return UpdatedGraphLaunch(self._updates, launch) if self._updates else launch
 
     def update(self, op: DeviceOp[Any]) -> None:
         """Run `op` before the next launch, on the launch's stream: a `memcpy` into a tensor the graph reads, say.
@@ -360,15 +358,7 @@ class CudaGraph(Generic[T]):
         self._check_open()
         if not isinstance(op, DeviceOp):
             raise TypeError(f"update() takes a DeviceOp, got {type(op).__name__}")
-        self._pending.append(Gate(op._take()))
-
-    def _take_updates(self) -> deque[Gate]:
-        """What `update()` was given, for one who runs it: each goes to one thread."""
-        found: deque[Gate] = deque()
-        with contextlib.suppress(IndexError):
-            while True:
-                found.append(self._pending.popleft())
-        return found
+        self._updates.add(op)
 
     def take_output(self) -> T:
         """The output of the last launch; before the first one, of that.
@@ -599,7 +589,7 @@ class CudaGraph(Generic[T]):
         self._more_reads = []
         self._more_writes = []
         self._inputs = {}
-        self._pending = deque()
+        self._updates.close()
         self._template = OutputTemplate(None, ())
         self._contents = _Contents(self._device, [], [])
 
@@ -624,70 +614,6 @@ class CudaGraph(Generic[T]):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-class UpdatedGraphLaunch(DeviceOp[T]):
-    """A launch of a graph, behind what `CudaGraph.update()` was given when it begins to run.
-
-    An update is run as shared operations are, so one that has begun ends whatever becomes of the launch. Recorded, the
-    updates are part of the recording. A shared launch may be recorded in a graph that ends without running, and then
-    comes here again, with the updates that it has.
-    """
-
-    _composite = True
-    _is_recorded = False
-
-    def __init__(self, graph: CudaGraph[T], launch: GraphLaunch[T]) -> None:
-        self._graph = graph
-        self._launch = launch
-        self._ahead: deque[Gate] = deque()
-        self._recorded: list[Gate] = []
-
-    def _parts(self) -> Sequence[DeviceOp[Any]]:
-        return (self._launch,)
-
-    def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
-        recorder: Any = execution.ctx.stream._recorder
-        self._is_recorded = recorder is not None
-        self._ahead = deque(self._recorded) or self._graph._take_updates()
-        self._recorded = []
-        if recorder is not None and self._ahead:
-            recorder.note_updated(self)
-        return self._go_on(execution, is_back=False)
-
-    def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
-        return self._go_on(execution, is_back=True)
-
-    def _go_on(self, execution: Execution, *, is_back: bool) -> DeviceOp[Any] | None:
-        ahead = self._ahead  # another thread may give them back
-        try:
-            while ahead:
-                if not ahead[0].enter(execution, self, is_back=is_back):
-                    return None
-                is_back = False
-                try:
-                    ahead[0].deliver(execution)
-                except Exception:  # this launch has it
-                    ahead.popleft()
-                    raise
-                if self._is_recorded:
-                    self._recorded.append(ahead[0])
-                ahead.popleft()
-        except BaseException:
-            self.given_up()
-            raise
-        return self._launch
-
-    def given_up(self) -> None:
-        """The launch was cancelled or has failed; the recorder knows when a recording is no more."""
-        if not self._is_recorded:
-            self.give_back()
-
-    def give_back(self) -> None:
-        """What was not run before a launch is the next one's; where an interrupt comes, twice, which is run once."""
-        self._graph._pending.extendleft([*reversed(self._ahead), *reversed(self._recorded)])
-        self._ahead = deque()
-        self._recorded = []
 
 
 class GraphLaunch(DeviceOp[T]):

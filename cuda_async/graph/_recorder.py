@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from ..ops._shared import Gate
     from ..scheduling import Device, Submission, Unfinished
     from ..scheduling._recorder import Recorder as RecorderProtocol
-    from ._graph import CudaGraph, UpdatedGraphLaunch
+    from ._graph import CudaGraph
+    from ._updates import UpdatedGraphLaunch
 
 __all__ = ["Lane", "Recorder", "RecordingContext", "RecordingStream", "Uses"]
 
@@ -143,7 +144,7 @@ class RecordingContext(ExecutionContext):
     def _settle(self) -> None:
         self._noted_in = 0
         self._touched.clear()
-        self._retained = ()
+        self._retained = []
         cast("RecordingStream", self.stream)._lane.end_foreign()
 
 
@@ -606,6 +607,14 @@ class Recorder:
         for lane in self._lanes:
             with contextlib.suppress(Exception):  # the error that led here is the one to report
                 lane.end_foreign(keep=False)
+        try:
+            self._give_up()
+        except BaseException:  # an interrupt
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        """Each does what is left."""
         self._drop_captured(0)
         self.release()
         self._undo_shared(0)

@@ -10,6 +10,8 @@ from ..memory._hints import instead_of_a_value
 from ..scheduling import order_enqueued, order_read, order_write
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..driver import Driver
     from ..memory import Buffer
     from ..scheduling import Device, Stream
@@ -56,7 +58,7 @@ class ExecutionContext:
         self.stream = stream
         self._driver: Driver = device.driver
         self._touched: dict[Buffer, bool] = {}
-        self._retained: tuple[object, ...] = ()
+        self._retained: list[object] = []
         self._noted_in = 0
 
     @property
@@ -109,7 +111,7 @@ class ExecutionContext:
         with self.device._lock:
             self.stream._retained.append(thing)
             self.stream._dirty = True
-            self._retained += (thing,)
+            self._retained.append(thing)
             self._note()
 
     def _note(self) -> None:
@@ -127,6 +129,7 @@ class ExecutionContext:
             if was_closed or buffer.plain_on is not self.device:
                 (order_write if is_write else order_read)(stream, buffer)
         stream._dirty = True
+        self._noted_in = stream._next if self._noted_in else 0
 
     def _settle(self) -> None:
         """After user code enqueued: its work is in the number that is open now, at the latest.
@@ -144,7 +147,7 @@ class ExecutionContext:
         finally:
             self._noted_in = 0
             self._touched.clear()
-            self._retained = ()
+            self._retained = []
 
 
 ENQUEUE = frozenset(
@@ -174,8 +177,12 @@ class _OrderedCalls:
     def __getattr__(self, name: str) -> Any:  # what the driver has
         ctx = self._ctx
         call = getattr(ctx._driver, name)
-        if name not in ENQUEUE:
-            return call
+        if name == "bind_launch":
+            return lambda *args, **options: self._ordered(call(*args, **options))
+        return self._ordered(call) if name in ENQUEUE else call
+
+    def _ordered(self, call: Callable[..., object]) -> Callable[..., object]:
+        ctx = self._ctx
 
         def ordered(*args: object, **options: object) -> object:
             with ctx.device._lock:

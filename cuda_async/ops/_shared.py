@@ -295,9 +295,12 @@ class Gate:
             running, self.running = self.running, None
             left = self._left = None if running is None else running.detached
             self._forget()
-        if running is not None and running.cancel():  # it would go on into the recording
-            left = None
-        self._wake()
+        try:
+            if running is not None and running.cancel():  # it would go on into the recording
+                left = None
+            self._wake()
+        finally:  # after an interrupt too: what waits here ends what others wait for
+            self._wake()
         return left
 
     def _is_undone(self) -> bool:

@@ -2,8 +2,8 @@
 
 `_submission` and `_stream` number the work, `_ordering` puts waits between streams, `_sharing` does so with other
 libraries, `_waiting` suspends tasks, `_lookout` looks where an interrupt is lost, `_device` holds the lock and the
-memory counts, `_current` says which device and policy are current, `_reaper` waits for everything, `_callbacks` says
-where nothing may wait.
+memory counts, `_opening` what is made ready with it, `_current` says which device and policy are current, `_reaper`
+waits for everything, `_callbacks` says where nothing may wait.
 """
 
 from ._callbacks import Burst, as_callback, check_not_in_callback, current_burst
@@ -18,13 +18,13 @@ from ._current import (
 from ._device import (
     Device,
     all_open_devices,
-    call_behind_opening,
     checked_open,
     devices,
     resolve_default_device,
 )
 from ._event import Event
 from ._kept_errors import note_kept_error
+from ._opening import call_behind_opening
 from ._ordering import order_enqueued, order_read, order_uses, order_write
 from ._policies import LeastLoaded, PriorityStreams, SchedulingPolicy, SingleStream, StreamPoolRoundRobin
 from ._put_off import do_what_was_put_off, log_unasked, put_off, unasked_futures

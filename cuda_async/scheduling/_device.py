@@ -29,6 +29,7 @@ from ..errors import (
     SchedulingError,
 )
 from ..memory import Buffer, FreeNote, PinnedPool, Usage
+from . import _opening
 from ._kept_errors import collect_kept_errors, errors_of_work_aside
 from ._ordering import order_uses
 from ._sharing import (
@@ -57,14 +58,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Device",
     "all_open_devices",
-    "call_behind_opening",
     "checked_open",
     "devices",
     "resolve_default_device",
 ]
 
-_behind_opening: list[Callable[[], object]] = []
-"""Called on the thread that has opened a CUDA device: see `call_behind_opening`."""
 MAX_POLLERS = 16
 """With more tasks polling at once, each look comes too late to be worth it."""
 
@@ -207,7 +205,7 @@ class Device:
                             closed.close()
                         self._check_not_closed()
             if opened and self.kind == "cuda":
-                for get_ready in _behind_opening:
+                for get_ready in _opening.behind_opening:
                     with contextlib.suppress(Exception):  # whoever needs it meets the error himself
                         get_ready()
         return self
@@ -887,14 +885,6 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def call_behind_opening(get_ready: Callable[[], object]) -> None:
-    """Have `get_ready` called behind each opening of a CUDA device, on the thread that opens it.
-
-    For what a first launch would else wait for: opening takes hundreds of milliseconds and is off the loop anyway.
-    """
-    _behind_opening.append(get_ready)
 
 
 def checked_open(device: Device) -> Device:

@@ -536,10 +536,13 @@ class Stream:
 
     def _wake_waiter(self) -> None:
         """Lock held. Make sure a thread sleeps on the first submission that somebody waits for."""
-        if self._waiter is not None:
+        asleep, first = self._asleep_for, self._first_awaited()
+        is_late = asleep is not None and first is not None and first.number < asleep.number
+        if self._waiter is not None and not is_late:
             if not self._bell.is_rung:  # it may be busy for long
                 self._bell.ring()
             return
+        self._asleep_for = None
         self._waiter = token = object()  # first: an interrupt may come when the thread is there
         try:
             _thread.start_new_thread(self._wait_loop, (token,))  # Thread.start() would wait until it runs
@@ -563,8 +566,8 @@ class Stream:
                 submission = self._first_awaited()
                 if submission is not None:
                     submission.sleepers += 1
+                    self._asleep_for = submission
                     if submission.events is device._interrupting_events:
-                        self._asleep_for = submission
                         look_out(device)
                 elif self._closed or not is_called:
                     self._waiter = None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import itertools
 import sys
+import threading
 
 import pytest
 
@@ -15,6 +17,7 @@ from cuda_async.errors import CaptureError
 from cuda_async.graph import _recorder
 from cuda_async.graph._graph import CudaGraph
 from cuda_async.graph._scope import Scope
+from cuda_async.ops import _execution
 
 pytestmark = pytest.mark.skipif(
     bool(host_check()), reason="an interrupt may leave the books of the checking mode wrong"
@@ -302,3 +305,47 @@ def test_what_was_captured_is_dropped_once(host):
     with pytest.raises(CaptureError, match="nothing in the graph uses"), scope:
         scope._recorder.captured.append(host.driver.graph_create([], 0))
     assert len(host._dropped_graphs) == 1
+
+
+class Waits(ca.DeviceOp[None]):
+    """A worker thread prepares it until it is released."""
+
+    def __init__(self):
+        self.began, self.released = threading.Event(), threading.Event()
+
+    def prepare(self, ctx):
+        self.began.set()
+        assert self.released.wait(10)
+
+    def execute(self, ctx):
+        pass
+
+
+@pytest.mark.timeout(30)
+def test_interrupt_as_a_shared_run_is_given_up_leaves_nobody_waiting(host, monkeypatch):
+    x, waits = ca.full(4, 3.0).sync(), Waits()
+    inner = waits.then(lambda _: ca.copy(x)).shared()
+    outer = inner.then(ca.copy).shared()
+    run_in_worker, interrupts = _execution.run_in_worker, []
+
+    def interrupted(work):
+        if interrupts:
+            raise interrupts.pop()
+        return run_in_worker(work)
+
+    monkeypatch.setattr(_execution, "run_in_worker", interrupted)
+
+    async def cancelled():
+        async def capture():
+            await outer.then(ca.copy).graph()
+
+        task = asyncio.create_task(capture())
+        await asyncio.to_thread(waits.began.wait, 10)
+        interrupts.append(KeyboardInterrupt())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(cancelled())
+    waits.released.set()
+    assert outer.then(ca.copy).to_host().sync()[0] == 3.0

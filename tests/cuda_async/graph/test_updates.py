@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import cuda_async as ca
+from cuda_async.errors import NotFilledYetError
+from cuda_async.ops._shared import Gate
 
 pytestmark = pytest.mark.anyio
 
@@ -203,3 +205,88 @@ async def test_failing_update_is_the_launch_s_error(device, kernels):
     with pytest.raises(ZeroDivisionError):
         await graph.launch()
     assert (await graph.launch().to_host())[0] == 2.0
+
+
+async def test_updates_of_two_launches_that_are_cancelled_keep_their_order(device, kernels):
+    x = await ca.ones(8)
+    graph = await kernels.scaled(x, 2.0, 0.0).graph()
+    scopes, helds, ended = [], [], [anyio.Event(), anyio.Event()]
+
+    async def launched(number):
+        with scopes[number]:
+            await graph.launch()
+        ended[number].set()
+
+    async with anyio.create_task_group() as group:
+        for number in range(2):
+            scopes.append(anyio.CancelScope())
+            helds.append(Held())
+            graph.update(helds[number])
+            graph.update(ca.fill(x, number + 3.0))
+            group.start_soon(launched, number)
+            await anyio.to_thread.run_sync(helds[number].began.wait, 10)
+        for scope, over in zip(scopes, ended):
+            scope.cancel()
+            await over.wait()
+    for held in helds:
+        held.released.set()
+    assert (await graph.launch().to_host())[0] == 8.0
+
+
+async def test_launch_within_an_update_does_not_wait_for_that(device, kernels):
+    """The update goes back to those for the next launch, and the launch that it makes is the next."""
+    held = Held()
+    graph = await kernels.scaled(await ca.ones(8), 2.0, 0.0).graph()
+    graph.update(held.then(lambda _: graph.launch()))
+    await cancel_while_held(awaited(graph.launch), held)
+    assert (await graph.launch().to_host())[0] == 2.0
+
+
+def test_interrupt_as_a_recording_is_given_up_leaves_updates_and_shared_operations(
+    device, kernels, monkeypatch
+):
+    x = ca.ones(8).sync()
+    graph = kernels.scaled(x, 2.0, 0.0).graph().sync()
+    graph.update(ca.fill(x, 5.0))
+    shared = ca.copy(x).shared()
+    undo, interrupts = Gate.undo, [KeyboardInterrupt()]
+
+    def interrupted(gate):
+        if interrupts:
+            raise interrupts.pop()
+        return undo(gate)
+
+    monkeypatch.setattr(Gate, "undo", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ca.zip(shared.then(ca.copy), graph.launch()).then(fails).graph().sync()
+    assert graph.launch().to_host().sync()[0] == 10.0
+    assert shared.then(ca.copy).to_host().sync()[0] == 5.0
+
+
+def test_update_whose_recording_is_given_up_at_that_moment_is_for_the_next(device, kernels, monkeypatch):
+    x = ca.ones(8).sync()
+    graph = kernels.scaled(x, 2.0, 0.0).graph().sync()
+    graph.update(ca.fill(x, 5.0))
+
+    def given_up(gate, execution):
+        raise NotFilledYetError("the recording was given up at this moment")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Gate, "deliver", given_up)
+        with pytest.raises(NotFilledYetError):
+            graph.launch().graph().sync()
+    assert graph.launch().to_host().sync()[0] == 10.0
+
+
+async def test_updates_of_a_closed_graph_are_dropped(device, kernels):
+    held = Held()
+    graph = await kernels.scaled(await ca.ones(8), 2.0, 0.0).graph()
+    graph.update(held)
+    launch = graph.launch()
+    async with anyio.create_task_group() as group:
+        group.start_soon(awaited(lambda: launch))
+        await anyio.to_thread.run_sync(held.began.wait, 10)
+        await graph.aclose()
+        group.cancel_scope.cancel()
+    held.released.set()
+    assert not graph._updates

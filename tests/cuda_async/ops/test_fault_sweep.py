@@ -88,7 +88,22 @@ class Faults:
             if name in WAITING:
                 with self.advancing:  # by one thread at a time
                     self.driver.advance_all()
-            return call(*args, **kwargs)
+            if name not in ("event_synchronize", "stream_synchronize", "synchronize"):
+                return call(*args, **kwargs)
+            over = threading.Event()
+
+            def go_on():  # what other threads enqueue meanwhile is waited for too
+                while not over.wait(0.01):
+                    with self.advancing:
+                        self.driver.advance_all()
+
+            thread = threading.Thread(target=go_on, daemon=True)
+            thread.start()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                over.set()
+                thread.join()
 
         return counting
 
@@ -428,11 +443,8 @@ def check_clean(faults):
     faults.forget()
 
     def finish():
-        try:
+        with faults.advancing:
             faults.driver.advance_all()
-        except RuntimeError as busy:  # a thread of the program's is advancing still
-            if "another thread" not in str(busy):
-                raise
         try:
             device.synchronize()
         except ca.CudaAsyncError as unreported:

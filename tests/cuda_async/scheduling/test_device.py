@@ -14,7 +14,7 @@ import cuda_async as ca
 from cuda_async.driver import cuda
 from cuda_async.driver.cuda import cuda_device_count
 from cuda_async.driver.host import HostDriver
-from cuda_async.scheduling import _device, call_behind_opening
+from cuda_async.scheduling import _device, _opening, call_behind_opening
 
 
 def run(code, **environment):
@@ -55,7 +55,7 @@ def test_calls_behind_opening(monkeypatch):
     """Once, on the thread that opens a CUDA device; one that fails is none of the opener's business."""
     opened, calls = [], []
     monkeypatch.setattr(cuda, "open_cuda_driver", lambda ordinal: opened.append(ordinal) or HostDriver())
-    monkeypatch.setattr(_device, "_behind_opening", [])
+    monkeypatch.setattr(_opening, "behind_opening", [])
     call_behind_opening(lambda: calls.append(1 // 0))
     call_behind_opening(lambda: calls.append((threading.get_ident(), device.is_open)))
     device = ca.Device._make("cuda", 5, None)
@@ -149,7 +149,7 @@ def test_opening_a_lost_gpu_again(monkeypatch):
     lost.fail_device(RuntimeError("unplugged"))
     monkeypatch.setattr(lost, "bind", lost.event_create)  # a simulated device takes calls of this kind still
     monkeypatch.setattr(cuda, "open_cuda_driver", lambda ordinal: lost)
-    monkeypatch.setattr(_device, "_behind_opening", [])
+    monkeypatch.setattr(_opening, "behind_opening", [])
     device = ca.Device("cuda:6")
     try:
         for call in (device.open, device.create_stream, lambda: device.policy.next_stream()):

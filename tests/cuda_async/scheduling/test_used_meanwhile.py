@@ -399,3 +399,39 @@ def test_memory_that_is_freed_meanwhile_is_not_lent(stepped, streams, comes_in):
         assert len(refused) == 1
         assert (array is None) == tensor._buffer.is_freed
     pytest.fail("the lock is taken without an end")
+
+
+def test_bound_launch_of_the_context_s_driver_does_not_use_what_was_freed(stepped, saxpy, tensors):
+    _, y = tensors
+    loaded = saxpy.load(stepped)
+
+    class Bound(ca.DeviceOp):
+        def execute(self, ctx):
+            ctx.write(y)
+            launch = ctx.driver.bind_launch(
+                loaded.handle, (1, 1, 1), (32, 1, 1), 0, ctx.stream.handle, loaded.block
+            )
+            on_a_thread(y.free)
+            launch()
+
+    with pytest.raises(ca.ClosedError, match="freed"):
+        Bound().start().result()
+
+
+def test_what_is_retained_is_so_once_in_each_number(stepped, streams, tensors):
+    _, y = tensors
+    thing, counts = object(), []
+
+    class Retains(ca.DeviceOp):
+        def execute(self, ctx):
+            ctx.retain(thing)
+            address = ctx.write(y)
+            on_a_thread(lambda: ca.copy(y).start(streams[1]))  # closes the number
+            for _ in range(3):
+                ctx.driver.fill_async(address, b"\0\0\0\0", N, ctx.stream.handle)
+                counts.append(ctx.stream._retained.count(thing))
+
+    future = Retains().start(streams[0])
+    stepped.driver.advance_all()
+    future.result()
+    assert counts == [1, 1, 1]

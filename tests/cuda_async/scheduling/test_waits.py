@@ -493,3 +493,35 @@ def test_looking_at_work_while_another_thread_closes_its_device_says_nothing(ste
         stepped._driver, stepped._closed_because = driver, because
     driver.advance_all()
     assert future.sync().shape == (4,)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("wait", ["block", "callback"])
+def test_who_waits_for_earlier_work_does_not_wait_for_later(stepped, monkeypatch, wait):
+    """The stream's thread sleeps in the driver for the later work already."""
+    monkeypatch.setattr(_submission, "LOOK_S", 20.0)
+    stepped.driver.notifies = False
+    stream = stepped.create_stream()
+    earlier, later = (ca.zeros(4).start(ca.SingleStream(stream))._submission for _ in range(2))
+    told = {submission: threading.Event() for submission in (earlier, later)}
+    assert later.add_callback(told[later].set)
+    while not later.sleepers:
+        pass
+    if wait == "block":
+        blocked = threading.Thread(target=lambda: (earlier.block(), told[earlier].set()))
+        blocked.start()
+    else:
+        assert earlier.add_callback(told[earlier].set)
+    while not earlier.sleepers:
+        pass
+    while not stepped.driver.event_query(earlier.event):
+        stepped.driver.advance()
+    assert told[earlier].wait(5)
+    assert not told[later].is_set()
+    stepped.driver.advance_all()
+    assert told[later].wait(5)
+    stream.close()
+    while later.sleepers or earlier.sleepers:
+        pass
+    events = stepped._events + stepped._interrupting_events
+    assert len(events) == len(set(events))

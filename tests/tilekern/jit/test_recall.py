@@ -256,14 +256,14 @@ import json, sys, time
 clock = time.perf_counter
 began = clock(); import numpy; numpy_ms = (clock() - began) * 1e3
 import tilekern as tk
-from cuda_async.scheduling import _device
+from cuda_async.scheduling import _opening
 from types import SimpleNamespace
 sys.path.insert(0, sys.argv[1])
 from warm_kernels import kernel
 M = tk.meta
 args = (M((512, 512), "f4").partition((1, 512)), M((512, 512), "f4"))
 device = SimpleNamespace(kind="cuda", compute_capability=(9, 0))
-for get_ready in _device._behind_opening:
+for get_ready in _opening.behind_opening:
     get_ready()
 began = clock()
 from tilekern.jit._specialize import specialize

@@ -1,0 +1,152 @@
+"""What `CudaGraph.update()` was given, and launches that run it first.
+
+An update is run as shared operations are: once, and where it has begun it ends, whatever becomes of the launch. It is
+the launch's that begins next; what that one has not run in the end goes back to its place among the others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from ..ops import DeviceOp
+from ..ops._shared import NO_OUTCOME, Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..ops._execution import Execution
+    from ._graph import GraphLaunch
+
+__all__ = ["UpdatedGraphLaunch", "Updates"]
+
+T = TypeVar("T")
+
+
+class _Update(NamedTuple):
+    number: int
+    gate: Gate
+
+
+class Updates:
+    """Those that no launch has, in the order in which they were given."""
+
+    __slots__ = ("_is_closed", "_lock", "_numbers", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: tuple[_Update, ...] = ()
+        self._numbers = itertools.count()
+        self._is_closed = False
+        self._lock = threading.Lock()  # nothing is made while it is held, which could run anybody's finalizer
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, op: DeviceOp[Any]) -> None:
+        """One more; consumes it."""
+        self.put_back([_Update(next(self._numbers), Gate(op._take()))])
+
+    def put_back(self, updates: Iterable[_Update]) -> None:
+        """Of a launch that does not run them; some may be there still."""
+        given = set(updates)
+        while not self._is_closed:
+            before = self._waiting
+            if self._replace(before, tuple(sorted({*before, *given}))):
+                return
+
+    def take(self, launch: UpdatedGraphLaunch[Any], running: Gate | None) -> None:
+        """Give the launch all of them, but for the one that it is part of."""
+        while True:
+            before = self._waiting
+            launch.ahead = deque(update for update in before if update.gate is not running)
+            if self._replace(before, tuple(update for update in before if update.gate is running)):
+                return
+
+    def close(self) -> None:
+        """The graph is closed: there is no next launch."""
+        self._is_closed = True
+        self._waiting = ()
+
+    def _replace(self, before: tuple[_Update, ...], after: tuple[_Update, ...]) -> bool:
+        with self._lock:
+            if self._waiting is not before:
+                return False
+            self._waiting = after
+            return True
+
+
+class UpdatedGraphLaunch(DeviceOp[T]):
+    """A launch of a graph, behind what `CudaGraph.update()` was given when it begins to run.
+
+    Recorded, the updates are part of the recording. A shared launch may be recorded in a graph that ends without
+    running, and then comes here again, with the updates that it has.
+
+    Attributes:
+        ahead: updates that it has to run still. recorded: those that are in a recording with it.
+    """
+
+    _composite = True
+    _is_recorded = False
+
+    def __init__(self, updates: Updates, launch: GraphLaunch[T]) -> None:
+        self._updates = updates
+        self._launch = launch
+        self.ahead: deque[_Update] = deque()
+        self.recorded: list[_Update] = []
+
+    def _parts(self) -> Sequence[DeviceOp[Any]]:
+        return (self._launch,)
+
+    def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
+        recorder: Any = execution.ctx.stream._recorder
+        self._is_recorded = recorder is not None
+        try:
+            if self.recorded:
+                self.ahead, self.recorded = deque(self.recorded), []
+            else:
+                self._updates.take(self, execution.owner)
+            if recorder is not None and self.ahead:
+                recorder.note_updated(self)
+        except BaseException:  # an interrupt
+            self.give_back()
+            raise
+        return self._go_on(execution, is_back=False)
+
+    def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
+        return self._go_on(execution, is_back=True)
+
+    def _go_on(self, execution: Execution, *, is_back: bool) -> DeviceOp[Any] | None:
+        ahead = self.ahead  # another thread may give them back
+        try:
+            while ahead:
+                gate = ahead[0].gate
+                if not gate.enter(execution, self, is_back=is_back):
+                    return None
+                is_back = False
+                try:
+                    gate.deliver(execution)
+                except NO_OUTCOME:  # its recording is given up at this moment
+                    raise
+                except Exception:  # this launch has it
+                    ahead.popleft()
+                    raise
+                if self._is_recorded:
+                    self.recorded.append(ahead[0])
+                ahead.popleft()
+        except BaseException:
+            self.given_up()
+            raise
+        return self._launch
+
+    def given_up(self) -> None:
+        """The launch was cancelled or has failed; the recorder knows when a recording is no more."""
+        if not self._is_recorded:
+            self.give_back()
+
+    def give_back(self) -> None:
+        """What was not run before a launch is the next one's; where an interrupt comes, twice, which is run once."""
+        self._updates.put_back([*self.recorded, *self.ahead])
+        self.ahead = deque()
+        self.recorded = []
