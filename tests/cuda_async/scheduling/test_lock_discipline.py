@@ -24,7 +24,7 @@ from cuda_async.graph._memory import GraphState
 from cuda_async.memory import PinnedPool, Usage
 from cuda_async.ops._future import DeviceFuture
 from cuda_async.ops._shared import Gate
-from cuda_async.scheduling import Submission, Unfinished, _device, _policies, _watchdog, _workers
+from cuda_async.scheduling import Submission, Unfinished, _device, _lookout, _policies, _watchdog, _workers
 from cuda_async.scheduling._submission import Failure
 from cuda_async.testing import checked_device, explore
 
@@ -384,6 +384,18 @@ def test_callback_that_ends_the_thread_that_slept_for_it(guarded, stepped):
             pass  # until the timeout, if it stays
     assert called.wait(10)
     stream.close()
+
+
+def test_thread_that_looks_at_what_others_sleep_for_does_so_under_the_lock(guarded, stepped, monkeypatch):
+    """Also where it ends by a callback that raises, which it should not."""
+    assert _lookout.look(stepped, set()) == []
+    monkeypatch.setattr(_lookout, "LOOK_S", 0.0)
+    monkeypatch.setattr(_lookout, "look", lambda *_: fail(None))
+    with stepped._lock:
+        stepped._lookout = True
+    with pytest.raises(ValueError, match="as planned"):
+        _lookout._look(stepped)
+    assert not stepped._lookout
 
 
 def test_drain_waits_for_abandoned_work_under_the_lock(guarded):
