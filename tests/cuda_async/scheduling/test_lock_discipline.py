@@ -398,6 +398,30 @@ def test_thread_that_looks_at_what_others_sleep_for_does_so_under_the_lock(guard
     assert not stepped._lookout
 
 
+class ClosedMeanwhile(ca.DeviceOp):
+    """Asks for an address, and enqueues when another thread has closed the number that it was noted in."""
+
+    def __init__(self, tensor, enqueues):
+        self.tensor, self.enqueues = tensor, enqueues
+
+    def execute(self, ctx):
+        address = ctx.write(self.tensor)
+        thread = threading.Thread(target=ctx.stream.record)
+        thread.start()
+        thread.join()
+        if self.enqueues:
+            ctx.driver.fill_async(address, b"\0\0\0\0", 4, ctx.stream._handle)
+
+
+@pytest.mark.parametrize("enqueues", [True, False])
+def test_uses_of_an_operation_of_one_s_own_are_noted_again_under_the_lock(guarded, stepped, enqueues):
+    tensor = ca.zeros(4).start()
+    stepped.driver.advance_all()
+    future = ClosedMeanwhile(tensor.result(), enqueues).start()
+    stepped.driver.advance_all()
+    future.result()
+
+
 def test_drain_waits_for_abandoned_work_under_the_lock(guarded):
     work = Unfinished()
     work.abandon()

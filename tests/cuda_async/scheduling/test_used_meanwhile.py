@@ -435,3 +435,46 @@ def test_what_is_retained_is_so_once_in_each_number(stepped, streams, tensors):
     stepped.driver.advance_all()
     future.result()
     assert counts == [1, 1, 1]
+
+
+class FillsLate(ca.DeviceOp):
+    """Fills a tensor with zeros, when another thread has closed the number in which it asked for the address."""
+
+    def __init__(self, tensor, driver_of):
+        self.tensor, self.driver_of = tensor, driver_of
+
+    def execute(self, ctx):
+        address = ctx.write(self.tensor)
+        on_a_thread(ctx.stream.record)
+        driver = self.driver_of(ctx)
+        driver.fill_async(address, b"\0\0\0\0", N, ctx.stream._handle)
+
+
+@pytest.mark.parametrize(
+    "driver_of", [lambda ctx: ctx.driver, lambda ctx: ctx.device.driver], ids=["ctx", "device"]
+)
+def test_work_in_the_next_number_is_waited_for(stepped, streams, tensors, driver_of):
+    x, _ = tensors
+    future = FillsLate(x, driver_of).start(streams[0])
+    while not future.done:
+        assert stepped.driver.advance()
+    assert values(x) == [0.0] * N
+
+
+def test_borrowed_memory_is_kept_for_work_in_the_next_number(stepped, streams):
+    with ca.use_device(stepped):
+        tensor = ca.from_dlpack(np.ones(N, "f4"))
+    stepped.driver.advance_all()
+    stepped.collect()
+    buffer = weakref.ref(tensor._buffer)
+    FillsLate(tensor, lambda ctx: ctx.device.driver).start(streams[0])
+    del tensor
+    handle = streams[0].next_stream()._handle
+    while stepped.driver.pending(handle) > 1:  # the fill
+        assert stepped.driver.advance(handle)
+        for stream in list(stepped._streams):
+            stream._refresh()
+    assert buffer() is not None
+    stepped.driver.advance_all()
+    stepped.collect()
+    assert buffer() is None
