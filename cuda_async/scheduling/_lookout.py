@@ -60,12 +60,12 @@ def look(device: Device, passed: set[Submission]) -> list[Submission]:
         asleep = []
         for stream in device._streams:
             submission = stream._asleep_for
-            if submission is not None and submission.events is not device._interrupting_events:
-                submission = None
-            if submission is not None and submission in passed:
+            if submission is None or submission.events is not device._interrupting_events:
+                continue
+            if submission in passed:
                 stream._give_up_waiter()
                 is_lost = True
-            elif submission is not None:
+            else:
                 asleep.append(submission)
         if is_lost:
             device._interrupts_lost = True

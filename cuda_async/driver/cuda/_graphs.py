@@ -122,11 +122,8 @@ class GraphCalls(MemoryCalls):
                 self._call("cuGraphExecMemsetNodeSetParams", found.executable, native, fill, self._context)
             else:
                 return False
-        except (
-            DriverError,
-            OutOfMemoryError,
-        ):  # what may change in place depends on the node; anew, everything may
-            return False
+        except (DriverError, OutOfMemoryError):
+            return False  # what may change in place depends on the node; anew, everything may
         return True
 
     def graph_destroy(self, graph: GraphHandle) -> None:
