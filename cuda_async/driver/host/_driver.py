@@ -541,8 +541,12 @@ class HostDriver(SteppedControls):
             function = Function(found.functions[name])
             with contextlib.suppress(CompileError):  # told when it is launched
                 function.prepare()
-            handle = found.handles.setdefault(name, FunctionHandle(next(_numbers)))
-            self._functions[handle] = function
+            handle = FunctionHandle(next(_numbers))
+            self._functions[handle] = function  # first: whoever sees the handle may use it
+            first = found.handles.setdefault(name, handle)
+            if first != handle:
+                del self._functions[handle]
+            return first
         return handle
 
     def module_global(self, module: ModuleHandle, name: str) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import gc
 import inspect
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,9 @@ from cuda_async.driver.host._seeded import SeededEngine
 from cuda_async.driver.host._settings import host_check
 from cuda_async.driver.host._work import FreeEntry
 from cuda_async.errors import KernelError
+
+
+SAXPY = Path(__file__).resolve().parents[4] / "examples" / "simt" / "saxpy.ptx"
 
 
 class Interrupts:
@@ -157,6 +161,67 @@ def test_device_goes_on_after_recursion_errors():
             thread.join()
         assert refused > 5
     device.close()
+
+
+def first_launch(module):
+    """Its results; the module is loaded, the kernel may not be."""
+    x, y, out = ca.zip(ca.full(8, 2.0), ca.ones(8), ca.zeros(8)).sync()
+    op = module.function("saxpy_f32").launch(1, 8, 8, 3.0, ca.read(x), ca.read(y), ca.mut(out))
+    op.sync()
+    return out.to_host().sync().tolist()
+
+
+@unchecked
+def test_kernel_whose_loading_was_interrupted_is_loaded_by_the_next_launch(host):
+    def loaded():
+        module = ca.Module.from_file(SAXPY)
+        module.function_names(host)
+        return module
+
+    interrupts = Interrupts()
+    places = interrupts.run(lambda kernel=loaded().function("saxpy_f32"): kernel.load(host))
+    for at in range(1, places + 1):
+        module = loaded()
+        with contextlib.suppress(KeyboardInterrupt):
+            interrupts.run(lambda kernel=module.function("saxpy_f32"): kernel.load(host), at)
+        assert first_launch(module) == [7.0] * 8, f"after an interrupt at place {at}"
+
+
+def test_kernel_that_two_threads_load_at_once(host):
+    """One of them loses the processor wherever a built-in returns in the driver's call."""
+    for at in range(1, 100):
+        module = ca.Module.from_file(SAXPY)
+        module.function_names(host)
+        stands, goes_on, found, seen = threading.Event(), threading.Event(), [], 0
+
+        def look(frame, event, _):
+            nonlocal seen
+            if event == "c_return" and frame.f_code.co_name == "module_function":
+                seen += 1
+                if seen == at:
+                    stands.set()
+                    assert goes_on.wait(10)
+
+        def stopped():
+            sys.setprofile(look)
+            try:
+                found.append(first_launch(module))
+            finally:
+                sys.setprofile(None)
+                stands.set()
+
+        thread = threading.Thread(target=stopped)
+        thread.start()
+        assert stands.wait(10)
+        try:
+            found.append(first_launch(module))
+        finally:
+            goes_on.set()
+            thread.join()
+        assert found == [[7.0] * 8] * 2
+        if seen < at:
+            break
+    assert 3 < at < 99
 
 
 def pieces(ranges):
