@@ -29,12 +29,12 @@ class GraphCache(Generic[K, T]):
     task, thread and loop, wait for that one. What could not be captured is an error for those who waited, and is
     tried anew by the next; a graph that was closed, by itself or with its device, is captured anew, too. A graph is
     for the device that was current when it was captured. The graph that was not asked for the longest makes room for
-    a new one; whoever has it may go on using it.
+    a new one, once that is captured; whoever has it may go on using it.
 
     Args:
         build: given a key, an operation to capture, or `op.graph(inputs=...)` as it is.
         buckets: sizes, for keys that are ints: a key is rounded up to the next of them.
-        max_graphs: how many are kept.
+        max_graphs: how many are kept, beside at most as many that are still to be captured.
     Raises:
         ValueError: no bucket, a negative one, or `max_graphs` below 1. TypeError: buckets or `max_graphs` that are no
             ints, or a `build` that is no function; when it runs, an operation that yields a graph made before.
@@ -75,8 +75,10 @@ class GraphCache(Generic[K, T]):
         self._buckets = None if buckets is None else _checked_buckets(buckets)
         self._max_graphs = max_graphs
         self._graphs: OrderedDict[Hashable, SharedOp[CudaGraph[T]]] = OrderedDict()
-        self._lock = threading.RLock()  # `build` may ask for another graph
         self._building: set[K] = set()
+        self._build_lock = threading.RLock()  # `build` may ask for another graph
+        # of what is kept; not while it builds, which may wait for what another thread captures
+        self._lock = threading.RLock()
 
     def bucket(self, key: K) -> K:
         """The key that `key` is rounded up to.
@@ -111,7 +113,7 @@ class GraphCache(Generic[K, T]):
             raise TypeError(
                 f"the keys of a GraphCache are hashable, as those of a dict, got {place!r}"
             ) from None
-        with self._lock:
+        with self._build_lock:
             found = self._graphs.get(place)
             if found is not None and _is_useless(found):
                 found = None
@@ -122,14 +124,32 @@ class GraphCache(Generic[K, T]):
                     )
                 try:  # first: an interrupt may come as the place is noted
                     self._building.add(place)
-                    found = self._graphs[place] = self._capture(place).shared()
+                    found = self._capture(place).shared()
                 finally:
                     self._building.discard(place)
-            self._graphs.move_to_end(place)
-            dropped = []  # outlives the lock: dropping a graph runs finalizers
-            while len(self._graphs) > self._max_graphs:
-                dropped.append(self._graphs.popitem(last=False))
+            with self._lock:
+                self._graphs[place] = found
+                self._graphs.move_to_end(place)
+                dropped = self._make_room()
+        del dropped  # runs finalizers
         return found
+
+    def _make_room(self, captured: K | None = None) -> list[SharedOp[CudaGraph[T]]]:
+        """Take out what is of no use, and the oldest that are more than are kept; `captured` has its graph just now."""
+        out: list[Hashable] = []
+        ready: list[Hashable] = []
+        waiting: list[Hashable] = []
+        with self._lock:
+            for place, op in self._graphs.items():
+                if _is_useless(op):
+                    out.append(place)
+                elif isinstance(op._gate.value, CudaGraph) or place == captured:
+                    ready.append(place)
+                else:
+                    waiting.append(place)
+            for places in (ready, waiting):
+                out += places[: max(0, len(places) - self._max_graphs)]
+            return [self._graphs.pop(place) for place in out]
 
     def _capture(self, key: K) -> DeviceOp[CudaGraph[T]]:
         op = self._build(key)
@@ -140,28 +160,31 @@ class GraphCache(Generic[K, T]):
             )
         if not isinstance(op, DeviceOp):
             raise TypeError(f"build({key!r}) returned {type(op).__name__}, expected a DeviceOp to capture")
-        if isinstance(op, Capture):
-            return op
 
-        def checked(graph: CudaGraph[T]) -> CudaGraph[T]:
-            if isinstance(graph._template.value, CudaGraph):
+        def captured(graph: CudaGraph[T]) -> CudaGraph[T]:
+            if not isinstance(op, Capture) and isinstance(graph._template.value, CudaGraph):
                 raise TypeError(
                     f"build({key!r}) returned an operation that yields a graph; return what is to be captured, or "
                     "op.graph(inputs=...) itself"
                 )
+            dropped = self._make_room(key)
+            del dropped
             return graph
 
-        return Capture(op, None, None).map(checked)
+        return (op if isinstance(op, Capture) else Capture(op, None, None)).map(captured)
 
     def __repr__(self) -> str:
         buckets = "" if self._buckets is None else f", buckets {self._buckets}"
         return f"<GraphCache: {len(self)} of at most {self._max_graphs} graphs{buckets}>"
 
     def __len__(self) -> int:
-        return len(self._graphs)
+        """Graphs, those that are still to be captured among them."""
+        with self._lock:
+            return sum(not _is_useless(op) for op in self._graphs.values())
 
     def __contains__(self, key: object) -> bool:
-        return key in self._graphs
+        found = self._graphs.get(key)
+        return found is not None and not _is_useless(found)
 
     def clear(self) -> None:
         """Forget all graphs. Those in use are kept by their users."""

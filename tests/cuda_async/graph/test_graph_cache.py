@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import anyio
 import numpy as np
 import pytest
@@ -79,6 +81,56 @@ async def test_least_recently_used_graph_goes(device):
     cache.clear()
     assert len(cache) == 0
     assert (await one.launch().to_host()).tolist() == [1.0]
+
+
+async def test_what_fails_takes_no_graphs_place(device):
+    built = []
+
+    def build(n):
+        built.append(n)
+        return ca.ones(n).map(lambda t: t if n < 100 else 1 // 0)
+
+    cache = ca.GraphCache(build, max_graphs=2)
+    graphs = [await cache.get(n) for n in (1, 2)]
+    for n in (100, 101, 102):
+        with pytest.raises(ZeroDivisionError):
+            await cache.get(n)
+        assert (n in cache, len(cache)) == (False, 2)
+    with pytest.raises(TypeError):
+        await cache.get("3")
+    assert [await cache.get(n) for n in (1, 2)] == graphs
+    assert built == [1, 2, 100, 101, 102, "3"]
+
+
+async def test_graphs_that_are_only_asked_for_are_not_kept_for_ever(device):
+    cache = ca.GraphCache(ca.ones, max_graphs=3)
+    one = await cache.get(1)
+    asked = [cache.get(n) for n in range(2, 102)]
+    assert [n for n in range(102) if n in cache] == [1, 99, 100, 101]
+    for op in asked[-3:]:
+        await op
+    assert [n for n in range(102) if n in cache] == [99, 100, 101]
+    assert (await one.launch().to_host()).tolist() == [1.0]
+    assert (await (await asked[0]).launch().to_host()).tolist() == [1.0] * 2
+
+
+def test_build_may_wait_for_a_graph_that_another_thread_captures(host):
+    built, waits = threading.Event(), threading.Event()
+
+    def build(n):
+        if n == 2:
+            waits.set()
+            return ca.value(cache.get(1).sync()).then(lambda graph: graph.launch())
+        return ca.ones(n).map(lambda x: built.set() or (waits.wait(10) and x))
+
+    cache = ca.GraphCache(build, max_graphs=1)
+    thread = threading.Thread(target=lambda: cache.get(1).sync())
+    thread.start()
+    assert built.wait(10)
+    assert cache.get(2).sync().launch().to_host().sync().tolist() == [1.0]
+    thread.join(10)
+    assert not thread.is_alive()
+    assert [n in cache for n in (1, 2)] == [False, True]
 
 
 async def test_build_may_name_inputs(device, kernels):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import inspect
 import sys
@@ -21,7 +22,6 @@ from cuda_async.driver.host._seeded import SeededEngine
 from cuda_async.driver.host._settings import host_check
 from cuda_async.driver.host._work import FreeEntry
 from cuda_async.errors import KernelError
-
 
 SAXPY = Path(__file__).resolve().parents[4] / "examples" / "simt" / "saxpy.ptx"
 
@@ -171,27 +171,29 @@ def first_launch(module):
     return out.to_host().sync().tolist()
 
 
+def unloaded(host):
+    """A kernel that is not loaded, of a module that is."""
+    module = ca.Module.from_file(SAXPY)
+    module.function_names(host)
+    return module.function("saxpy_f32")
+
+
 @unchecked
 def test_kernel_whose_loading_was_interrupted_is_loaded_by_the_next_launch(host):
-    def loaded():
-        module = ca.Module.from_file(SAXPY)
-        module.function_names(host)
-        return module
-
     interrupts = Interrupts()
-    places = interrupts.run(lambda kernel=loaded().function("saxpy_f32"): kernel.load(host))
+    places = interrupts.run(functools.partial(unloaded(host).load, host))
     for at in range(1, places + 1):
-        module = loaded()
+        kernel = unloaded(host)
         with contextlib.suppress(KeyboardInterrupt):
-            interrupts.run(lambda kernel=module.function("saxpy_f32"): kernel.load(host), at)
-        assert first_launch(module) == [7.0] * 8, f"after an interrupt at place {at}"
+            interrupts.run(functools.partial(kernel.load, host), at)
+        assert first_launch(kernel.module) == [7.0] * 8, f"after an interrupt at place {at}"
 
 
 def test_kernel_that_two_threads_load_at_once(host):
     """One of them loses the processor wherever a built-in returns in the driver's call."""
-    for at in range(1, 100):
-        module = ca.Module.from_file(SAXPY)
-        module.function_names(host)
+
+    def places_seen(at):
+        kernel = unloaded(host)
         stands, goes_on, found, seen = threading.Event(), threading.Event(), [], 0
 
         def look(frame, event, _):
@@ -205,7 +207,7 @@ def test_kernel_that_two_threads_load_at_once(host):
         def stopped():
             sys.setprofile(look)
             try:
-                found.append(first_launch(module))
+                found.append(first_launch(kernel.module))
             finally:
                 sys.setprofile(None)
                 stands.set()
@@ -214,14 +216,17 @@ def test_kernel_that_two_threads_load_at_once(host):
         thread.start()
         assert stands.wait(10)
         try:
-            found.append(first_launch(module))
+            found.append(first_launch(kernel.module))
         finally:
             goes_on.set()
             thread.join()
         assert found == [[7.0] * 8] * 2
-        if seen < at:
-            break
-    assert 3 < at < 99
+        return seen
+
+    at = 1
+    while places_seen(at) >= at:
+        at += 1
+    assert at > 3
 
 
 def pieces(ranges):
