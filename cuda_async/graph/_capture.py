@@ -68,7 +68,10 @@ class Capture(DeviceOp[CudaGraph[T]]):
 
 
 class _GivenUpFrame:
-    """Below the one that follows, which is taken off before it goes on: an interrupt may come in between."""
+    """Below the one that follows, which is taken off before it goes on: an interrupt may come in between.
+
+    One that comes before `given_up` does its work leaves that to the finalizer.
+    """
 
     __slots__ = ("recorder",)
 
@@ -81,6 +84,11 @@ class _GivenUpFrame:
     def given_up(self) -> None:
         """An error, an interrupt or a cancel came before the graph was made."""
         self.recorder.discard()
+
+    def __del__(self) -> None:
+        recorder = getattr(self, "recorder", None)
+        if recorder is not None:
+            recorder.abandon()
 
 
 class _CaptureFrame:

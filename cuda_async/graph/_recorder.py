@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import time
 import weakref
 from dataclasses import dataclass
@@ -316,6 +317,8 @@ class Recorder:
         captured: other libraries' work. inputs: tensors by name, those that were given and then the graph's own.
         children: graphs that are part of this one.
         went_on_s: when the recording began, or went on after a pause.
+        is_over: its graph is made, or nothing is left of it to give up.
+        is_abandoned: who recorded is gone, and an interrupt kept it from `discard()`.
     """
 
     def __init__(self, home: Stream, inputs: Mapping[str, Any]) -> None:
@@ -352,6 +355,8 @@ class Recorder:
         self._names: dict[FunctionHandle, str] = {}
         self._lanes: list[Lane] = []
         self._branches = 0
+        self.is_over = self.is_abandoned = False
+        self._abandoned_lock = threading.RLock()  # held while callbacks run
         self.went_on_s = time.perf_counter()
         self.root = self._lane(self.nodes)
 
@@ -619,11 +624,29 @@ class Recorder:
         self.release()
         self._undo_shared(0)
         self._give_updates_back(0)
+        self.is_over = True
+
+    def abandon(self) -> None:
+        """From a finalizer of who recorded. Takes no lock that waits: shared operations are told when they are used."""
+        if not self.is_over:
+            self.state.failed = True
+            self.state.is_recording = False
+            self.is_abandoned = True
+            self._drop_captured(0)
+            self._give_updates_back(0)
+
+    def discard_abandoned(self) -> None:
+        """What `abandon` left, if it did; once, whoever comes."""
+        if self.is_abandoned:
+            with self._abandoned_lock:
+                if not self.is_over:
+                    self.discard()
 
     def _give_updates_back(self, count: int) -> None:
         """What launches were to run first, but for the first ones, is left to the next; each once."""
-        while len(self._updated) > count:
-            self._updated.pop().give_back()
+        for launch in reversed(self._updated[count:]):
+            launch.give_back()
+        del self._updated[count:]
 
     def _drop_captured(self, count: int) -> None:
         """Leave what was captured, but for the first ones, to the device; each once, also where this is done again."""
@@ -655,6 +678,7 @@ class Recorder:
         for gate, *kept in self._kept:
             self.state.waiting.append(weakref.ref(gate))
             gate.keep(*kept)
+        self.is_over = True
         self._shared = []
         self._kept = []
         self._updated = []

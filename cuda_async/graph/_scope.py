@@ -222,6 +222,11 @@ class Scope:
         self._state = "failed"
         self._recorder.discard()
 
+    def __del__(self) -> None:
+        recorder = getattr(self, "_recorder", None)
+        if recorder is not None:
+            recorder.abandon()
+
     def __enter__(self) -> Scope:
         return self._open()
 

@@ -93,11 +93,16 @@ class UpdatedGraphLaunch(DeviceOp[T]):
     def __init__(self, updates: Updates, launch: GraphLaunch[T]) -> None:
         self._updates = updates
         self._launch = launch
-        self.ahead: deque[_Update] = deque()
         self.recorded: list[_Update] = []
+        self.ahead: deque[_Update] = deque()
 
     def _parts(self) -> Sequence[DeviceOp[Any]]:
         return (self._launch,)
+
+    def __del__(self) -> None:
+        ahead = getattr(self, "ahead", None)
+        if ahead:  # an interrupt kept it from `give_back`
+            self._updates.put_back(ahead)
 
     def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
         recorder: Any = execution.ctx.stream._recorder
@@ -112,32 +117,36 @@ class UpdatedGraphLaunch(DeviceOp[T]):
         except BaseException:  # an interrupt
             self.give_back()
             raise
-        return self._go_on(execution, is_back=False)
-
-    def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
-        return self._go_on(execution, is_back=True)
-
-    def _go_on(self, execution: Execution, *, is_back: bool) -> DeviceOp[Any] | None:
-        ahead = self.ahead  # another thread may give them back
         try:
-            while ahead:
-                gate = ahead[0].gate
-                if not gate.enter(execution, self, is_back=is_back):
-                    return None
-                is_back = False
-                try:
-                    gate.deliver(execution)
-                except NO_OUTCOME:  # its recording is given up at this moment
-                    raise
-                except Exception:  # this launch has it
-                    ahead.popleft()
-                    raise
-                if self._is_recorded:
-                    self.recorded.append(ahead[0])
-                ahead.popleft()
+            return self._go_on(execution, is_back=False)
         except BaseException:
             self.given_up()
             raise
+
+    def _resume(self, execution: Execution, value: Any) -> DeviceOp[Any] | None:
+        try:
+            return self._go_on(execution, is_back=True)
+        except BaseException:
+            self.given_up()
+            raise
+
+    def _go_on(self, execution: Execution, *, is_back: bool) -> DeviceOp[Any] | None:
+        ahead = self.ahead  # another thread may give them back
+        while ahead:
+            gate = ahead[0].gate
+            if not gate.enter(execution, self, is_back=is_back):
+                return None
+            is_back = False
+            try:
+                gate.deliver(execution)
+            except NO_OUTCOME:  # its recording is given up at this moment
+                raise
+            except Exception:  # this launch has it
+                ahead.popleft()
+                raise
+            if self._is_recorded:
+                self.recorded.append(ahead[0])
+            ahead.popleft()
         return self._launch
 
     def given_up(self) -> None:

@@ -132,6 +132,9 @@ class Gate:
         """
         starts = False
         source: DeviceOp[Any] | None = None
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.discard_abandoned()
         try:
             with self.lock:
                 if self.settled and self._again is not None and not is_back and self._is_undone():

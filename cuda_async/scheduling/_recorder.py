@@ -60,6 +60,10 @@ class Recorder(Protocol):
         """The source of a shared operation is recorded on `stream`; `gate` is told whether that comes to anything."""
         ...
 
+    def discard_abandoned(self) -> None:
+        """Give the recording up where whoever recorded is gone, which an interrupt kept from it."""
+        ...
+
     def check_shared(self, stream: Stream, gate: Any) -> None:
         """Refuse a use on `stream` of a shared operation that was recorded where it may not run."""
         ...

@@ -284,6 +284,81 @@ def test_interrupted_capture_gives_shared_operations_back(host, kernels):
                 assert shared.then(ca.copy).to_host().sync()[0] == 2.0
 
 
+def raises(_):
+    raise ZeroDivisionError("as planned")
+
+
+class NotAtOnce(ca.DeviceOp[None]):
+    """A worker thread prepares it."""
+
+    def prepare(self, ctx):
+        """Nothing to do."""
+
+    def execute(self, ctx):
+        """Nothing to do."""
+
+
+def cancelled(graph, _):
+    graph.update(NotAtOnce())
+    graph.launch().start().cancel()
+    ca.drain().sync()
+
+
+def captured_in_vain(graph, _):
+    with contextlib.suppress(ZeroDivisionError):
+        graph.launch().then(raises).graph().sync()
+
+
+def recorded_in_vain(graph, stream):
+    with contextlib.suppress(ZeroDivisionError), ca.CudaGraph.scope(stream) as s:
+        s.record(graph.launch())
+        raises(s)
+
+
+LAUNCHES = [lambda graph, _: graph.launch().sync(), cancelled, captured_in_vain, recorded_in_vain]
+
+
+@pytest.mark.parametrize(
+    "run", LAUNCHES, ids=["launched", "cancelled", "captured in vain", "recorded in vain"]
+)
+def test_interrupted_launch_loses_no_updates(host, kernels, run):
+    """But one that was interrupted itself, which a launch tells."""
+    stream = host.create_stream()
+
+    def make():
+        x = ca.zeros(8).sync()
+        graph = kernels.scaled(x, 1.0, 0.0).graph().sync()
+        for _ in range(3):
+            graph.update(kernels.scale(x, 1.0, 1.0))
+        return lambda: run(graph, stream), graph, x
+
+    for graph, x, _ in places(make):
+        done = 3
+        for _ in range(5):
+            try:
+                graph.launch().sync()
+            except ca.OperationCancelledError:
+                done -= 1
+        assert x.to_host().sync()[0] >= done
+
+
+def test_interrupted_failure_of_a_capture_gives_shared_operations_back(host, kernels):
+    x = ca.ones(8).sync()
+
+    def make():
+        shared = kernels.scaled(x, 2.0, 0.0).shared()
+
+        def work():
+            with contextlib.suppress(ZeroDivisionError):
+                shared.then(raises).graph().sync()
+
+        return work, shared
+
+    for shared, _ in places(make):
+        with contextlib.suppress(ca.OperationCancelledError):
+            assert shared.then(ca.copy).to_host().sync()[0] == 2.0
+
+
 def test_who_records_is_noted_with_the_lock_held(host, kernels, monkeypatch):
     noted = []
 
