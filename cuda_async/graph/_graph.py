@@ -293,7 +293,7 @@ class CudaGraph(Generic[T]):
             DeviceLostError: the device is known to be lost; else, when it runs.
         """
         self._check_open()
-        return self._behind_updates(GraphLaunch(self))
+        return self._behind_updates(GraphLaunch(self), self._updates.last)
 
     def replay(self, /, *unnamed: Any, **inputs: Any) -> DeviceOp[T]:
         """`launch()`, with named inputs set before.
@@ -330,28 +330,31 @@ class CudaGraph(Generic[T]):
         computed = [name for name, value in inputs.items() if isinstance(value, DeviceOp)]
         steps = {n: set_input(n, tensors[n], v) for n, v in inputs.items() if n not in computed}
         if not computed:
-            return self._behind_updates(GraphLaunch(self, list(steps.values()), copies=copies))
+            launch = GraphLaunch(self, list(steps.values()), copies=copies)
+            return self._behind_updates(launch, self._updates.last)
 
-        has_updates = bool(self._updates)  # later ones are for launches that are made later
+        last = self._updates.last  # later ones are for launches that are made later
 
         def go_on(values: list[Any]) -> DeviceOp[T]:
             for name, value in zip(computed, values):
                 steps[name] = set_input(name, tensors[name], value)
-            launch = GraphLaunch(self, list(steps.values()), copies=copies)
-            return UpdatedGraphLaunch(self._updates, launch) if has_updates else launch
+            return self._behind_updates(GraphLaunch(self, list(steps.values()), copies=copies), last)
 
         return collect([inputs[name] for name in computed]).then(go_on)
 
-    def _behind_updates(self, launch: GraphLaunch[T]) -> DeviceOp[T]:
-        """The launch, behind what `update()` was given, if it was given anything."""
-        return UpdatedGraphLaunch(self._updates, launch) if self._updates else launch
+    def _behind_updates(self, launch: GraphLaunch[T], last: int) -> DeviceOp[T]:
+        """The launch, behind what `update()` was given up to number `last`, if it was given anything.
+
+        A launch that begins before it may leave some to it, so whether there are any now says nothing.
+        """
+        return UpdatedGraphLaunch(self._updates, last, launch) if last else launch
 
     def update(self, op: DeviceOp[Any]) -> None:
         """Run `op` before the next launch, on the launch's stream: a `memcpy` into a tensor the graph reads, say.
 
         Lazy: of the operations that `launch()`, `replay()` and calls of the graph make afterwards, the first that
         begins to run runs it, and has its errors. One that is dropped, or cancelled before it begins, leaves it to the
-        next that is made. So does one that is cancelled later, or fails by an earlier update, before all of this one is
+        next of them. So does one that is cancelled later, or fails by an earlier update, before all of this one is
         enqueued: it runs once, so where it has begun it goes on, and the next launch waits for it. A capture that is
         cancelled or fails leaves all updates that it recorded, but for one that it failed by.
         """

@@ -654,6 +654,11 @@ class Recorder:
             self.device._dropped_graphs.append(self.captured.pop())
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it was given up."""
+        return self.state.failed
+
+    @property
     def node_count(self) -> int:
         """Nodes so far, those of bodies among them."""
         return len(self.uses)

@@ -1,12 +1,12 @@
 """What `CudaGraph.update()` was given, and launches that run it first.
 
 An update is run as shared operations are: once, and where it has begun it ends, whatever becomes of the launch. It is
-the launch's that begins next; what that one has not run in the end goes back to its place among the others.
+the launch's that begins next, of those made behind it; what that one has not run in the end goes back to its place
+among the others.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -31,22 +31,26 @@ class _Update(NamedTuple):
 
 
 class Updates:
-    """Those that no launch has, in the order in which they were given."""
+    """Those that no launch has, in the order in which they were given.
 
-    __slots__ = ("_is_closed", "_lock", "_numbers", "_waiting")
+    Attributes:
+        last: the number of the newest that was ever given, from 1 on, or 0.
+    """
+
+    __slots__ = ("_is_closed", "_lock", "_waiting", "last")
 
     def __init__(self) -> None:
         self._waiting: tuple[_Update, ...] = ()
-        self._numbers = itertools.count()
         self._is_closed = False
         self._lock = threading.Lock()  # nothing is made while it is held, which could run anybody's finalizer
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+        self.last = 0
 
     def add(self, op: DeviceOp[Any]) -> None:
         """One more; consumes it."""
-        self.put_back([_Update(next(self._numbers), Gate(op._take()))])
+        gate = Gate(op._take())
+        with self._lock:
+            self.last = number = self.last + 1
+        self.put_back([_Update(number, gate)])
 
     def put_back(self, updates: Iterable[_Update]) -> None:
         """Of a launch that does not run them; some may be there still."""
@@ -56,12 +60,17 @@ class Updates:
             if self._replace(before, tuple(sorted({*before, *given}))):
                 return
 
-    def take(self, launch: UpdatedGraphLaunch[Any], running: Gate | None) -> None:
-        """Give the launch all of them, but for the one that it is part of."""
+    def take(self, launch: UpdatedGraphLaunch[Any], last: int, running: Gate | None) -> None:
+        """Give the launch all up to number `last`, but for those that wait for `running`, which it is part of."""
         while True:
             before = self._waiting
-            launch.ahead = deque(update for update in before if update.gate is not running)
-            if self._replace(before, tuple(update for update in before if update.gate is running)):
+            taken: deque[_Update] = deque()
+            left: list[_Update] = []
+            for update in before:
+                is_behind = running is not None and update.gate.is_behind(running)
+                (left if is_behind or update.number > last else taken).append(update)
+            launch.ahead = taken
+            if self._replace(before, tuple(left)):
                 return
 
     def close(self) -> None:
@@ -78,7 +87,7 @@ class Updates:
 
 
 class UpdatedGraphLaunch(DeviceOp[T]):
-    """A launch of a graph, behind what `CudaGraph.update()` was given when it begins to run.
+    """A launch of a graph, behind what `CudaGraph.update()` was given before it was made, and nobody has run.
 
     Recorded, the updates are part of the recording. A shared launch may be recorded in a graph that ends without
     running, and then comes here again, with the updates that it has.
@@ -90,8 +99,9 @@ class UpdatedGraphLaunch(DeviceOp[T]):
     _composite = True
     _is_recorded = False
 
-    def __init__(self, updates: Updates, launch: GraphLaunch[T]) -> None:
+    def __init__(self, updates: Updates, last: int, launch: GraphLaunch[T]) -> None:
         self._updates = updates
+        self._last = last
         self._launch = launch
         self.recorded: list[_Update] = []
         self.ahead: deque[_Update] = deque()
@@ -111,7 +121,7 @@ class UpdatedGraphLaunch(DeviceOp[T]):
             if self.recorded:
                 self.ahead, self.recorded = deque(self.recorded), []
             else:
-                self._updates.take(self, execution.owner)
+                self._updates.take(self, self._last, execution.owner)
             if recorder is not None and self.ahead:
                 recorder.note_updated(self)
         except BaseException:  # an interrupt
@@ -139,10 +149,11 @@ class UpdatedGraphLaunch(DeviceOp[T]):
             is_back = False
             try:
                 gate.deliver(execution)
-            except NO_OUTCOME:  # its recording is given up at this moment
-                raise
-            except Exception:  # this launch has it
-                ahead.popleft()
+            except Exception as error:
+                if error is gate.error or not isinstance(
+                    error, NO_OUTCOME
+                ):  # else its recording is given up now
+                    ahead.popleft()  # this launch has it
                 raise
             if self._is_recorded:
                 self.recorded.append(ahead[0])

@@ -85,6 +85,15 @@ NO_OUTCOME = (NotFilledYetError, StillReferredError)
 """Errors after which a shared operation counts as not run."""
 
 
+def given_up_meanwhile(cause: BaseException | None) -> NotFilledYetError:
+    """What a consumer gets where another thread gives the recording up that has the source's run."""
+    error = NotFilledYetError(
+        "the recording that had run this shared operation was given up at this moment; use it again"
+    )
+    error.__cause__ = cause
+    return error
+
+
 class Gate:
     """The one run of a shared source.
 
@@ -132,6 +141,7 @@ class Gate:
         """
         starts = False
         source: DeviceOp[Any] | None = None
+        owner = execution.owner
         recorder = self._recorder
         if recorder is not None:
             recorder.discard_abandoned()
@@ -146,12 +156,15 @@ class Gate:
                     source, self.source = self.source, None
             if source is not None:
                 self.forks = forks()
+                if owner is not None:
+                    owner.waits_for = self
                 self._run(source, execution)
         except BaseException as interrupt:
             if starts:  # nobody else will: who waits must know
                 self._set(None, [], None, interrupted(interrupt))
+            if owner is not None:
+                owner.waits_for = None
             raise
-        owner = execution.owner
         if self.settled:
             if owner is not None:
                 owner.waits_for = None
@@ -193,15 +206,19 @@ class Gate:
 
         Each waiter is noted before it looks, so of several that close a ring the last one sees it.
         """
+        if self.is_behind(owner):
+            owner.waits_for = None
+            raise ReentrancyError(
+                "a shared operation uses itself, directly or through others, so it would wait for ever; "
+                "its callback must return another operation"
+            )
+
+    def is_behind(self, other: Gate | None) -> bool:
+        """Whether this is `other`, or waits for it, directly or through others."""
         gate: Gate | None = self
-        while gate is not None:
-            if gate is owner:
-                owner.waits_for = None
-                raise ReentrancyError(
-                    "a shared operation uses itself, directly or through others, so it would wait for ever; "
-                    "its callback must return another operation"
-                )
+        while gate is not None and gate is not other:
             gate = gate.waits_for
+        return gate is not None
 
     def _is_ahead_of(self, execution: Execution, frame: Any) -> bool:
         """Block a consumer whose stream cannot wait for the source's until the device is past that.
@@ -221,8 +238,11 @@ class Gate:
     def _settle(self, inner: Execution, submission: Submission | None, error: BaseException | None) -> None:
         if self.running is inner or self.settled:  # and it was not undone
             recorder = self._recorder
-            if recorder is not None and recorder.node_count > self._nodes_before:
-                self.is_recorded = True  # one execution at a time is recorded
+            if recorder is not None:
+                if recorder.node_count > self._nodes_before:
+                    self.is_recorded = True  # one execution at a time is recorded
+                if error is not None and recorder.has_failed:  # whatever came of that is not the source's own
+                    error = given_up_meanwhile(error)
             self._set(submission, inner.sources, inner.value, error)
 
     def _set(
@@ -325,9 +345,7 @@ class Gate:
             submission, sources, recorder = self.submission, self.sources, self._recorder
             is_recorded = self.is_recorded
         if not settled:
-            raise NotFilledYetError(
-                "the recording that had run this shared operation was given up at this moment; use it again"
-            )
+            raise given_up_meanwhile(None)
         if error is not None:
             execution.sources += sources
             raise error.with_traceback(traceback)

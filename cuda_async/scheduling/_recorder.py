@@ -51,6 +51,11 @@ class Recorder(Protocol):
         ...
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it was given up."""
+        ...
+
+    @property
     def node_count(self) -> int:
         """How many nodes there are."""
         ...

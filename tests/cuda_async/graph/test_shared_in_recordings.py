@@ -17,6 +17,7 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.errors import CaptureError, KernelError, StaleOutputError
+from cuda_async.graph._recorder import Recorder
 from cuda_async.ops._execution import Execution
 from cuda_async.ops._shared import Gate
 from cuda_async.scheduling import Unfinished
@@ -105,6 +106,34 @@ def test_a_loop_that_is_closed_leaves_no_recording_behind(device):
     released.set()
     ca.drain().sync()
     assert shared.to_host().sync().tolist() == [3.0] * 4
+
+
+async def test_step_that_fails_by_a_recording_just_given_up_is_no_outcome(device, kernels, monkeypatch):
+    """Another thread is at it, between two steps of the one that gives the recording up."""
+    latches, settled = (threading.Event(), threading.Event()), threading.Event()
+    settle, release = Gate._settle, Recorder.release
+
+    def noted(gate, *args):
+        settle(gate, *args)
+        settled.set()
+
+    def let_go(recorder):
+        release(recorder)
+        latches[1].set()
+        assert settled.wait(10)
+
+    x = await ca.ones(4)
+    shared = ca.copy(x).then(lambda y: Held(latches).then(lambda _: kernels.scale(y, 3.0, 0.0))).shared()
+    capture = shared.then(ca.copy).graph()
+
+    async def run():
+        await capture
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Gate, "_settle", noted)
+        patch.setattr(Recorder, "release", let_go)
+        await cancel_while_held(run, latches)
+    assert (await shared.to_host()).tolist() == [3.0] * 4
 
 
 @pytest.mark.parametrize("passes_on", [False, True])

@@ -53,6 +53,29 @@ async def test_update_is_for_launches_made_afterwards(device, kernels):
     assert (await graph.launch().to_host())[0] == 5.0
 
 
+@pytest.mark.parametrize("make", [lambda graph: graph.launch(), lambda graph: graph()])
+async def test_another_update_that_waits_changes_nothing_for_launches_made_before(device, kernels, make):
+    x = await ca.ones(8)
+    graph = await kernels.scaled(x, 1.0, 0.0).graph()
+    graph.update(kernels.scale(x, 1.0, 1.0))
+    earlier = make(graph)
+    graph.update(ca.fill(x, 5.0))
+    assert (await earlier.to_host())[0] == 2.0
+    assert (await make(graph).to_host())[0] == 5.0
+
+
+async def test_computed_inputs_do_not_make_a_launch_later_than_it_was_made(device, kernels):
+    y = await ca.zeros(8)
+    graph = await ca.graph_input("x", (8,)).then(lambda x: kernels.scaled(x, 1.0, 0.0)).graph()
+    graph.update(kernels.scale(y, 1.0, 1.0))
+    earlier = graph(x=ca.full(8, 3.0))
+    graph.update(ca.fill(y, 5.0))
+    assert (await earlier.to_host())[0] == 3.0
+    assert (await y.to_host())[0] == 1.0
+    await graph.launch()
+    assert (await y.to_host())[0] == 5.0
+
+
 def fails(_):
     raise ValueError("as planned")
 
@@ -69,6 +92,59 @@ class Held(ca.DeviceOp[None]):
     def execute(self, ctx):
         self.began.set()
         assert self.released.wait(10)
+
+
+async def test_update_that_is_left_is_for_a_launch_made_while_another_had_it(device, kernels):
+    """None waited then."""
+    x, held, other = await ca.ones(8), Held(), None
+    graph = await kernels.scaled(x, 2.0, 0.0).graph()
+    graph.update(held)
+    graph.update(ca.fill(x, 5.0))
+
+    async def run():
+        await graph.launch()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run)
+        await anyio.to_thread.run_sync(held.began.wait, 10)
+        assert graph._updates._waiting == ()
+        other = graph.launch()
+        group.cancel_scope.cancel()
+    held.released.set()
+    assert (await other.to_host())[0] == 10.0
+
+
+async def test_update_that_uses_what_is_not_filled_yet_fails_one_launch(device, kernels):
+    """A shared operation would be tried again."""
+    x, y = await ca.ones(8), await ca.zeros(8)
+    never_launched = await kernels.scaled(x, 2.0, 0.0).graph()
+    graph = await kernels.scaled(x, 2.0, 0.0).graph()
+    graph.update(kernels.scale(y, 1.0, 1.0).then(lambda _: ca.memcpy(x, never_launched.take_output())))
+    with pytest.raises(NotFilledYetError):
+        await graph.launch()
+    assert (await graph.launch().to_host())[0] == 2.0
+    assert (await y.to_host())[0] == 1.0
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+@pytest.mark.parametrize("through", ["a shared operation", "another graph's update"])
+async def test_launch_that_an_update_waits_for_does_not_wait_for_it(device, kernels, is_cancelled, through):
+    graph, other = [await kernels.scaled(await ca.ones(8), 2.0, 0.0).graph() for _ in range(2)]
+    held = Held()
+    if through == "a shared operation":
+        inner = ca.value(0).then(lambda _: graph.launch().then(ca.copy)).shared()
+        graph.update(held.then(lambda _: inner))
+    else:
+        other.update(ca.value(0).then(lambda _: graph.launch()))
+        graph.update(held.then(lambda _: other.launch()))
+    async with anyio.create_task_group() as group:
+        group.start_soon(awaited(graph.launch))
+        await anyio.to_thread.run_sync(held.began.wait, 10)
+        if is_cancelled:
+            group.cancel_scope.cancel()
+        held.released.set()
+    for one in (graph, other, graph):
+        assert (await one.launch().to_host())[0] == 2.0
 
 
 async def cancel_while_held(run, held):
@@ -289,4 +365,4 @@ async def test_updates_of_a_closed_graph_are_dropped(device, kernels):
         await graph.aclose()
         group.cancel_scope.cancel()
     held.released.set()
-    assert not graph._updates
+    assert graph._updates._waiting == ()
