@@ -1,6 +1,6 @@
 # Everything a contributor runs. On a machine with Python 3.11 or newer and make, `make demo` and
 # `make test` set themselves up: each makes an environment under build/ and re-uses it until
-# pyproject.toml changes.
+# pyproject.toml or the Python it finds changes.
 #
 #   PYTHON=python3.13    the Python the environments are made with
 #   NO_ENVIRONMENT=1     run with PYTHON as it is (a container that has everything, no network)

@@ -221,7 +221,10 @@ def read_scores(path: Path) -> np.ndarray:
 
 def number(text: str) -> float:
     """A float that float32 can hold, for argparse."""
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a number is wanted, got {text!r}") from None
     if not abs(value) <= float(np.finfo(np.float32).max):
         raise argparse.ArgumentTypeError(f"{text} is not a finite float32")
     if value and not np.float32(value):

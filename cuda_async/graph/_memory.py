@@ -236,7 +236,7 @@ class GraphBuffer(Buffer):
         """Where it is; negative while the contents are not those of its launch."""
         state = self.state
         generation = self.generation
-        if self._freed or self._undone or self.is_overwritten or state.failed:
+        if self._freed or self._undone or self.is_overwritten or state.failed or self.root.address < 0:
             return -1
         if self.body is not None and not state.is_recording:
             return -1
@@ -263,14 +263,24 @@ class GraphBuffer(Buffer):
         self.root.usage = usage
 
     @property
+    def holders(self) -> set[int] | None:
+        """The root's."""
+        return self.root.holders
+
+    @holders.setter
+    def holders(self, holders: set[int] | None) -> None:
+        if holders is not None:  # nor as this is made
+            self.root.holders = holders
+
+    @property
     def is_void(self) -> bool:
         """True when no launch is sure to fill it."""
         return self._undone or self.body is not None
 
     @property
     def is_freed(self) -> bool:
-        """True after `free()`."""
-        return self._freed
+        """True after `free()`, of this or of the root."""
+        return self._freed or self.root.is_freed
 
     def note_shared(self) -> None:
         """Another library knows this memory from now on, so it knows the root's."""
@@ -284,7 +294,7 @@ class GraphBuffer(Buffer):
 
     def check_filled(self) -> None:
         """`check_usable`; raises `StaleOutputError` too while the graph that fills it is being recorded."""
-        if self.is_recorded and not self._freed:
+        if self.is_recorded and not self.is_freed:
             raise NotFilledYetError(
                 "this tensor belongs to a graph that is being recorded, and holds nothing yet: give the operation to "
                 "the recording (scope.record(op)), or launch the graph first"
@@ -295,7 +305,7 @@ class GraphBuffer(Buffer):
         """Raises `StaleOutputError` when the contents are not (yet, or any more) those of its launch."""
         if self.address >= 0:
             return
-        if self._freed:
+        if self.is_freed:
             raise ClosedError("this tensor's memory was freed; keep the tensor, or allocate a new one")
         if self.is_overwritten:
             raise StaleOutputError(

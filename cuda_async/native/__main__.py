@@ -1,6 +1,6 @@
-"""`python -m cuda_async.native`: says whether launches are compiled, and compiles `_native.c` in place where it is not.
+"""`python -m cuda_async.native`: says whether launches are compiled; compiles `_native.c` in a checkout without it.
 
-For a checkout that is on `PYTHONPATH` instead of installed; `pip install` does it by itself.
+For one that is on `PYTHONPATH` instead of installed; `pip install` does it by itself.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from ._load import SWITCH, find_compiled, is_switched_off
 
 def main() -> int:
     found = find_compiled()
+    if found is None and not is_checkout():
+        print("launches run in Python: the package was installed where there was no C compiler")
+        return 0
     if found is None:
         failed = compile_it()
         if failed or not is_switched_off():
@@ -26,6 +29,11 @@ def main() -> int:
     else:
         print(f"launches are compiled: {found.__file__}")
     return 0
+
+
+def is_checkout() -> bool:
+    """Whether the package lies in the project's own folder."""
+    return Path(__file__).parents[2].joinpath("pyproject.toml").exists()
 
 
 def compile_it() -> int:

@@ -227,7 +227,10 @@ class Item(_OnSource[Any]):
                 f"a component was asked of an operation that yields {_describe(value)}, which has none: "
                 ".first(), .last() and [i] are for tuples, lists and tensors"
             )
-        execution.value = value[self._index]
+        index = self._index
+        if isinstance(value, (tuple, list)) and type(index) is int and not -len(value) <= index < len(value):
+            raise IndexError(f"component {index} was asked of an operation that yields {len(value)} of them")
+        execution.value = value[index]
 
 
 class TensorMethod(_OnSource[Any]):

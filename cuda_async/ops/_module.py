@@ -632,8 +632,9 @@ class Function:
         loaded = self._loaded.get(ctx.device)
         if loaded is None:
             raise LaunchError(
-                f"{self.name} is not loaded on {ctx.device}: call function.load(ctx.device) in prepare(), "
-                "which runs before execute() unless needs_prepare() says that it need not"
+                f"this Function {self.name!r} is not loaded on {ctx.device}: keep it, as module.function() makes "
+                "another one, and call its load(ctx.device) in prepare(), which runs before execute() unless "
+                "needs_prepare() says that it need not"
             )
         grid = as_dimensions(grid, "grid")
         block = as_dimensions(block, "block")

@@ -62,10 +62,8 @@ def look(device: Device, passed: set[Submission]) -> list[Submission]:
             submission = stream._asleep_for
             if submission is None or submission.events is not device._interrupting_events:
                 continue
-            if submission in passed:
-                stream._give_up_waiter()
-                is_lost = True
-            else:
+            is_lost |= submission in passed
+            if submission not in passed or not stream._give_up_waiter():
                 asleep.append(submission)
         if is_lost:
             device._interrupts_lost = True

@@ -542,19 +542,29 @@ class Stream:
             if not self._bell.is_rung:  # it may be busy for long
                 self._bell.ring()
             return
+        before = self._waiter
         self._asleep_for = None
         self._waiter = token = object()  # first: an interrupt may come when the thread is there
         try:
             _thread.start_new_thread(self._wait_loop, (token,))  # Thread.start() would wait until it runs
-        except (RuntimeError, MemoryError):  # there is no thread to be had
-            self._waiter = None
+        except (RuntimeError, MemoryError):  # there is none to be had: others rely on the one that sleeps
+            self._waiter, self._asleep_for = before, asleep
             raise
 
-    def _give_up_waiter(self) -> None:
-        """Lock held. The thread sleeps on, though the device is past what it sleeps for: another takes its place."""
+    def _give_up_waiter(self) -> bool:
+        """Lock held. The thread sleeps on, though the device is past what it sleeps for: another takes its place.
+
+        False where there is none to be had.
+        """
+        before, asleep = self._waiter, self._asleep_for
         self._waiter = self._asleep_for = None
         if self._first_awaited() is not None:
-            self._wake_waiter()
+            try:
+                self._wake_waiter()
+            except (RuntimeError, MemoryError):
+                self._waiter, self._asleep_for = before, asleep
+                return False
+        return True
 
     def _wait_loop(self, token: object) -> None:
         device = self.device

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -250,6 +251,11 @@ def main() -> int:
         sentences = given_sentences(options, parser)
         with ca.use_device(device):
             return asyncio.run(run(options, sentences))
+    except KeyboardInterrupt:
+        return 130  # as a shell says it
+    except BrokenPipeError:  # whoever reads has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (MissingModel, OSError, ValueError, ca.ContextError, ca.OutOfMemoryError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 import time
 from dataclasses import dataclass, field
@@ -188,12 +189,18 @@ def positive(text: str) -> int:
     return int(text)
 
 
+DRAWS = {"temperature": 0.0, "top_k": 50, "top_p": 1.0, "seed": 0}
+"""How tokens are drawn, if nothing is said."""
+
+
 def mistake(options: argparse.Namespace) -> str | None:
     """What is wrong with the options, as far as it shows without the model."""
     if not options.prompt and not options.check:
         return "give --prompt TEXT, or --check"
     if options.prompts and not options.check:
         return "--prompts is for --check: how many of the reference's prompts"
+    if options.check and (options.prompt or any(vars(options)[name] != DRAWS[name] for name in DRAWS)):
+        return "--check answers the reference's prompts by the likeliest tokens; leave --prompt and how to draw out"
     if not 0.0 <= options.temperature <= np.finfo(np.float32).max:
         return f"--temperature is {options.temperature}; a float32 from 0 on is wanted"
     if not 1 <= options.top_k <= 128:
@@ -219,10 +226,11 @@ def main() -> int:
         choices=sorted(SHORT),
         help="of weights and cache; default: bf16 on a GPU, f32 on the host and for --check",
     )
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token")
-    parser.add_argument("--top-k", type=int, default=50, help="draw among so many (with a temperature)")
-    parser.add_argument("--top-p", type=float, default=1.0, help="of these, the likeliest up to this chance")
-    parser.add_argument("--seed", type=int, default=0, help="of the draws")
+    parser.add_argument("--temperature", type=float, help="0 takes the likeliest token")
+    parser.add_argument("--top-k", type=int, help="draw among so many (with a temperature)")
+    parser.add_argument("--top-p", type=float, help="of these, the likeliest up to this chance")
+    parser.add_argument("--seed", type=int, help="of the draws")
+    parser.set_defaults(**DRAWS)
     parser.add_argument(
         "--context", type=int, default=512, help="tokens of a conversation, a multiple of 128"
     )
@@ -238,6 +246,11 @@ def main() -> int:
         device = (ca.current_device() if options.device is None else ca.Device(options.device)).open()
         with ca.use_device(device):
             return asyncio.run(run(options))
+    except KeyboardInterrupt:
+        return 130  # as a shell says it
+    except BrokenPipeError:  # whoever reads has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (MissingModel, OSError, ValueError, ca.ContextError, ca.OutOfMemoryError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -107,7 +107,8 @@ class CompiledKernels:
         self.unload()
 
     def __repr__(self) -> str:
-        return f"<CompiledKernels in {self.folder}: {len(self.variants)} variants of {len(self.kernels)} kernels>"
+        kernels = f"{len(self.kernels)} kernel{'s' * (len(self.kernels) != 1)}"
+        return f"<CompiledKernels in {self.folder}: {len(self.variants)} variants of {kernels}>"
 
 
 _lock = threading.Lock()

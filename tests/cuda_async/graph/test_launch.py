@@ -275,6 +275,32 @@ async def test_output_that_is_the_callers_tensor(device, kernels):
     assert (await x.to_host())[0] == 6.0
 
 
+async def test_output_that_is_the_callers_tensor_is_freed_with_it(device, kernels):
+    """Its memory is another tensor's by then, perhaps."""
+    x = await ca.ones(8)
+    graph = await kernels.scale(x, 2.0, 0.0).graph()
+    out = await graph.launch()
+    x.free()
+    others = [await ca.full(8, 7.0) for _ in range(3)]
+    for use in (out.to_host, lambda: ca.fill(out, -1.0), lambda: kernels.scale(out, 1.0, 1.0)):
+        with pytest.raises(ClosedError, match="this tensor's memory was freed"):
+            await use()
+    with pytest.raises(ClosedError, match="this tensor's memory was freed"):
+        await ca.copy(out).graph()
+    assert [(await other.to_host()).tolist() for other in others] == [[7.0] * 8] * 3
+
+
+async def test_tensor_is_not_freed_under_an_array_of_an_output_that_it_is(host, kernels):
+    x = await ca.ones(8)
+    graph = await kernels.scale(x, 2.0, 0.0).graph()
+    array = np.from_dlpack(await graph.launch())
+    with pytest.raises(BufferError, match=r"in use by 1 other array\(s\)"):
+        x.free()
+    assert array.tolist() == [2.0] * 8
+    del array
+    x.free()
+
+
 async def test_inputs_by_name(device, kernels):
     x, bias, y = await ca.zip(ca.ones(4), ca.zeros(4), ca.empty(4))
     op = kernels.add_to.launch(1, 4, ca.mut(y), ca.read(x), ca.read(bias), 4)

@@ -490,11 +490,25 @@ def run_in_copy(folder, environment):
     return subprocess.run(command, env=given, capture_output=True, text=True, cwd=folder, timeout=120)
 
 
+def copy_of_the_package(folder, *, is_checkout=True):
+    shutil.copytree(
+        ROOT / "cuda_async", folder / "cuda_async", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    if is_checkout:
+        shutil.copy(ROOT / "pyproject.toml", folder)
+
+
+def test_an_installed_package_is_left_as_it_is(tmp_path):
+    copy_of_the_package(tmp_path, is_checkout=False)
+    ran = run_in_copy(tmp_path, {})
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == "launches run in Python: the package was installed where there was no C compiler\n"
+    assert not list(tmp_path.rglob("*.so"))
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_a_checkout_compiles_its_own(tmp_path):
-    shutil.copytree(
-        ROOT / "cuda_async", tmp_path / "cuda_async", ignore=shutil.ignore_patterns("*.so", "__pycache__")
-    )
+    copy_of_the_package(tmp_path)
     first, second = (run_in_copy(tmp_path, {}) for _ in range(2))
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         assert (first.returncode, first.stderr) == (1, "this Python has no GIL: launches run in Python\n")
@@ -508,9 +522,7 @@ def test_a_checkout_compiles_its_own(tmp_path):
 
 @pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="is said to have no GIL")
 def test_a_compiler_that_refuses_is_heard(tmp_path):
-    shutil.copytree(
-        ROOT / "cuda_async", tmp_path / "cuda_async", ignore=shutil.ignore_patterns("*.so", "__pycache__")
-    )
+    copy_of_the_package(tmp_path)
     (tmp_path / "cuda_async" / "native" / "_native.c").write_text("#error as planned\n")
     ran = run_in_copy(tmp_path, {})
     assert ran.returncode == 1

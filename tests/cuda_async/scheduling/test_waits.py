@@ -525,3 +525,46 @@ def test_who_waits_for_earlier_work_does_not_wait_for_later(stepped, monkeypatch
         pass
     events = stepped._events + stepped._interrupting_events
     assert len(events) == len(set(events))
+
+
+@pytest.mark.timeout(30)
+def test_thread_that_sleeps_for_later_work_stays_where_there_is_none_for_earlier_work(stepped, monkeypatch):
+    """Who waits for the earlier hears that at once, and the others are told as before."""
+    stepped.driver.notifies = False
+    stream = stepped.create_stream()
+    submissions = [ca.zeros(4).start(ca.SingleStream(stream))._submission for _ in range(3)]
+    told = [threading.Event() for _ in submissions]
+    for number in (1, 2):
+        assert submissions[number].add_callback(told[number].set)
+    while not submissions[1].sleepers:
+        pass
+    with monkeypatch.context() as patch:
+        patch.setattr(_stream, "_thread", Refusing())
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            submissions[0].add_callback(told[0].set)
+    for number in (1, 2):
+        while not stepped.driver.event_query(submissions[number].event):
+            stepped.driver.advance()
+        assert told[number].wait(5)
+    assert not told[0].is_set()
+    stream.close()
+
+
+@pytest.mark.timeout(30)
+def test_thread_that_sleeps_on_is_replaced_when_another_can_be_had(stepped, monkeypatch):
+    monkeypatch.setattr(_lookout, "_thread", Threadless())
+    deaf = Deaf(stepped)
+    stream = stepped.create_stream()
+    Woken(stream)
+    assert deaf.sleeping.wait(5)
+    (asleep,) = look(stepped, set())
+    stepped.driver.advance_all()
+    later = Woken(stream)
+    with monkeypatch.context() as patch:
+        patch.setattr(_stream, "_thread", Refusing())
+        assert look(stepped, {asleep}) == [asleep]
+    assert look(stepped, {asleep}) == []
+    stepped.driver.advance_all()
+    assert later.wait(5)
+    deaf.over.set()
+    stream.close()

@@ -818,9 +818,11 @@ class Checker:
         assert other is not None
         address = shadow.start + cell * shadow.unit
         inside = other is work
-        between = "two threads of one kernel" if inside else "two accesses"
-        if inside and work.order is not None and work.order.lanes == 1:
-            between = "two blocks of one launch"
+        between = "two accesses"
+        if inside and work.order is not None:
+            block, other_block = (work.order.block_and_thread(one)[0] for one in (who, earlier_who))
+            is_one = block is not None and block == other_block
+            between = "two threads of one block" if is_one else "two blocks of one launch"
         what = f"nothing orders {between}: {where(shadow, cell)}"
         self._report(
             work,
