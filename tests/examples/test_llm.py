@@ -444,6 +444,8 @@ def test_comparison_finds_wrong_tokens(llm, monkeypatch):
         (["--prompt", "x", "--context", "100"], "--context is 100; a multiple of 128 is wanted"),
         (["--prompt", "x", "--max-tokens", "0"], "--max-tokens: a whole number from 1 on is wanted, got '0'"),
         (["--prompt", "x", "--slots", "-1"], "--slots: a whole number from 1 on is wanted, got '-1'"),
+        (["--check", "--prompt", "x"], "--check answers the reference's prompts"),
+        (["--check", "--seed", "3"], "--check answers the reference's prompts"),
         (["--check", "--prompts", "-1"], "--prompts: a whole number from 1 on is wanted, got '-1'"),
     ],
     ids=[
@@ -458,7 +460,7 @@ def test_comparison_finds_wrong_tokens(llm, monkeypatch):
             "top-k",
             "top-p",
         ),
-        *("seed", "context", "no-tokens", "no-slots", "no-prompts"),
+        *("seed", "context", "no-tokens", "no-slots", "check-prompt", "check-seed", "no-prompts"),
     ],
 )
 def test_mistakes_are_messages_and_exit_code_2(llm, monkeypatch, capsys, arguments, message):
@@ -473,6 +475,16 @@ def test_mistakes_are_messages_and_exit_code_2(llm, monkeypatch, capsys, argumen
     assert code == 2
     assert message in printed
     assert "not installed" not in printed
+
+
+def test_ctrl_c_is_an_exit_code(llm, monkeypatch, capsys):
+    def interrupted(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(llm.generate, "run", interrupted)
+    monkeypatch.setattr(sys, "argv", ["generate.py", "--prompt", "x", "--device", "host:0"])
+    assert llm.generate.main() == 130
+    assert capsys.readouterr() == ("", "")
 
 
 def test_prompts_are_unicode(llm):
