@@ -67,6 +67,7 @@ class Mark:
     extra: list[Node]
     inputs: dict[str, Any]
     nodes: int
+    uses: int
     lanes: int
     held: int
     captured: int
@@ -551,8 +552,13 @@ class Recorder:
                     "then outside of it; use it before the conditional, ca.zip(shared, ...), or make one for the body"
                 )
 
-    def note_updated(self, launch: UpdatedGraphLaunch[Any]) -> None:
+    def note_updated(self, stream: RecordingStream, launch: UpdatedGraphLaunch[Any]) -> None:
         """A launch behind updates is recorded."""
+        if stream._lane.body is not self.nodes:
+            raise CaptureError(
+                "a graph that update() was given something for is launched in the body of a conditional, which may run "
+                "never or often, and the update runs once: launch the graph before, or make the update part of the body"
+            )
         self._updated.append(launch)
         if self.state.failed:  # as above
             self._give_updates_back(0)
@@ -710,6 +716,7 @@ class Recorder:
             extra=list(self.root.extra),
             inputs=dict(self.inputs),
             nodes=len(self.nodes),
+            uses=len(self.uses),
             lanes=len(self._lanes),
             held=len(self.held),
             captured=len(self.captured),
@@ -734,8 +741,8 @@ class Recorder:
         self.root.tail, self.root.extra, self.inputs = mark.tail, mark.extra, mark.inputs
         for buffer in mark.unused:
             self._users.pop(id(buffer), None)
-        for node in self.nodes[mark.nodes :]:
-            self.uses.pop(node, None)
+        for node in list(self.uses)[mark.uses :]:  # those of bodies, too
+            del self.uses[node]
         del self.nodes[mark.nodes :]
         self.root.reads.clear()
         self.root.writes.clear()

@@ -123,7 +123,7 @@ class UpdatedGraphLaunch(DeviceOp[T]):
             else:
                 self._updates.take(self, self._last, execution.owner)
             if recorder is not None and self.ahead:
-                recorder.note_updated(self)
+                recorder.note_updated(execution.ctx.stream, self)
         except BaseException:  # an interrupt
             self.give_back()
             raise

@@ -154,7 +154,8 @@ class _Export:
         }
 
     def __del__(self) -> None:
-        holders = self._buffer.holders
+        buffer = getattr(self, "_buffer", None)  # None where an interrupt came before it was made
+        holders = None if buffer is None else buffer.holders
         if holders is not None:
             holders.discard(id(self))
 
@@ -265,8 +266,9 @@ class _Borrowed:
         self._deleter = _Deleter(deleter) if deleter else None
 
     def __del__(self) -> None:
-        deleter, self._deleter = self._deleter, None
+        deleter = getattr(self, "_deleter", None)
         if deleter is not None:
+            self._deleter = None
             deleter(self._address)
 
 

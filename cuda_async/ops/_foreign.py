@@ -231,9 +231,10 @@ def _memory(device: Device) -> HostMemory:
 class _Borrowing:
     """The owner of borrowed memory, which the simulated device may touch for as long as this lives."""
 
+    _memory: HostMemory | None = None
+
     def __init__(self, owner: object) -> None:
         self._owner = owner
-        self._memory: HostMemory | None = None
 
     def register(self, memory: HostMemory, address: int, size_bytes: int, *, writable: bool) -> None:
         self._range = memory.add_foreign(address, size_bytes, self._owner, writable=writable)

@@ -592,10 +592,11 @@ class Stream:
             except Exception:  # the poll below gets the same error and notes it
                 failed = True
             with device._lock:
-                if self._waiter is token:
+                is_given_up = self._waiter is not token
+                if not is_given_up:
                     self._asleep_for = None
             try:
-                if not submission.poll() and failed:
+                if not submission.poll() and failed and not is_given_up:  # else the bell is another's
                     self._bell.wait(RETRY_S)
                 submission._wake_up()
             except (

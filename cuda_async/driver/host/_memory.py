@@ -316,7 +316,7 @@ class HostMemory:
             if not block.allows(access, address, address + size_bytes):
                 return f"{where} is read-only{' there' if block.writable_spans else ''}"
             return f"misaligned; accesses are aligned to their size ({where})"
-        freed = next((f for f in reversed(self._freed) if f[0] <= address < f[1]), None)
+        freed = next((f for f in reversed(list(self._freed)) if f[0] <= address < f[1]), None)
         nearest = min(
             [*self._blocks.snapshot(), *_pinned.snapshot()],
             key=lambda b: b.start - address if address < b.start else address - b.end,

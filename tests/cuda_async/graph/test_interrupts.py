@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import itertools
 import sys
 import threading
 
+import numpy as np
 import pytest
 
 import cuda_async as ca
@@ -357,6 +359,24 @@ def test_interrupted_failure_of_a_capture_gives_shared_operations_back(host, ker
     for shared, _ in places(make):
         with contextlib.suppress(ca.OperationCancelledError):
             assert shared.then(ca.copy).to_host().sync()[0] == 2.0
+
+
+def test_interrupted_exports_and_imports_complain_of_nothing(host, monkeypatch):
+    """Their finalizers find what was made by then."""
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    x = ca.zeros(8).sync()
+
+    def work():
+        del work.kept[:]
+        work.kept += [np.from_dlpack(x), ca.from_dlpack(np.ones(8, "f4"))]
+
+    work.kept = []
+    for _ in places(lambda: (work,)):
+        pass
+    del work.kept[:]
+    gc.collect()
+    assert told == []
 
 
 def test_who_records_is_noted_with_the_lock_held(host, kernels, monkeypatch):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import anyio
 import numpy as np
 import pytest
@@ -62,6 +65,25 @@ def test_failed_record_leaves_the_recording_as_it_was(device, kernels):
     assert [node.depends_on for node in s.graph.nodes] == [(), (0,)]
     s.graph.launch().sync()
     assert x.to_host().sync()[0] == 3.0
+
+
+@pytest.mark.parametrize("in_a_body", [False, True])
+def test_failed_record_keeps_no_tensors(device, kernels, in_a_body):
+    x, flag = ca.ones(8).sync(), ca.zeros(1, "int32").sync()
+    buffer = weakref.ref(x._buffer)
+
+    def used(x):
+        filled = ca.fill(x, 1.0).map(lambda _: None)
+        return ca.if_else(flag, lambda: filled, lambda: ca.value(None)) if in_a_body else filled
+
+    with ca.CudaGraph.scope(device.create_stream()) as s:
+        with pytest.raises(ZeroDivisionError):
+            s.record(used(x).then(lambda _: 1 / 0))
+        s.record(ca.fill(flag, 1))
+    assert len(s.graph.nodes) == 1
+    del x
+    gc.collect()
+    assert buffer() is None
 
 
 def test_exception_in_the_block_comes_out_unchanged(device, kernels):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cuda_async as ca
-from cuda_async.errors import NotFilledYetError
+from cuda_async.errors import CaptureError, NotFilledYetError
 from cuda_async.ops._shared import Gate
 
 pytestmark = pytest.mark.anyio
@@ -352,6 +352,31 @@ def test_update_whose_recording_is_given_up_at_that_moment_is_for_the_next(devic
         with pytest.raises(NotFilledYetError):
             graph.launch().graph().sync()
     assert graph.launch().to_host().sync()[0] == 10.0
+
+
+@pytest.mark.parametrize("kind", ["if", "while"])
+async def test_update_is_not_taken_into_the_body_of_a_conditional(device, kernels, kind):
+    """It would run never, or more than once."""
+    y, flag = await ca.zeros(8), await ca.full(1, 3, "int32")
+    graph = await kernels.scaled(y, 1.0, 0.0).graph()
+    graph.update(kernels.scale(y, 1.0, 1.0))
+
+    def body():
+        return (
+            graph.launch().then(lambda _: kernels.count_down.launch(1, 1, ca.mut(flag))).map(lambda _: None)
+        )
+
+    def conditional():
+        return (
+            ca.while_loop(flag, body) if kind == "while" else ca.if_else(flag, body, lambda: ca.value(None))
+        )
+
+    with pytest.raises(CaptureError, match="launched in the body of a conditional"):
+        await conditional().graph()
+    assert (await graph.launch().to_host())[0] == 1.0
+    await (await conditional().graph()).launch()
+    assert (await y.to_host())[0] == 1.0
+    assert (await flag.to_host())[0] == (0 if kind == "while" else 2)
 
 
 async def test_updates_of_a_closed_graph_are_dropped(device, kernels):

@@ -568,3 +568,42 @@ def test_thread_that_sleeps_on_is_replaced_when_another_can_be_had(stepped, monk
     assert later.wait(5)
     deaf.over.set()
     stream.close()
+
+
+@pytest.mark.timeout(30)
+def test_thread_that_was_replaced_leaves_the_bell_to_the_other(stepped, monkeypatch):
+    """Where the driver does not let it sleep, too."""
+    ended, refused = queue.SimpleQueue(), threading.Event()
+    loop, sleep = ca.Stream._wait_loop, stepped.driver.event_synchronize
+
+    def noted(stream, token):
+        loop(stream, token)
+        ended.put(token)
+
+    def refused_at_the_end(event):
+        if event == later.event and not refused.is_set():
+            assert refused.wait(10)
+            raise RuntimeError("as planned")
+        sleep(event)
+
+    monkeypatch.setattr(ca.Stream, "_wait_loop", noted)
+    stepped.driver.event_synchronize = refused_at_the_end
+    stepped.driver.notifies = False
+    stream = stepped.create_stream()
+    earlier, later = (ca.zeros(4).start(ca.SingleStream(stream))._submission for _ in range(2))
+    told = {submission: threading.Event() for submission in (earlier, later)}
+    assert later.add_callback(told[later].set)
+    while not later.sleepers:
+        pass
+    replaced = stream._waiter
+    assert earlier.add_callback(told[earlier].set)
+    while not earlier.sleepers:
+        pass
+    stream._bell = idle = Idle()
+    refused.set()
+    assert ended.get(timeout=5) is replaced
+    assert not idle.began.is_set()
+    stepped.driver.advance_all()
+    assert told[earlier].wait(5)
+    assert told[later].wait(5)
+    stream.close()
