@@ -632,9 +632,9 @@ class Function:
         loaded = self._loaded.get(ctx.device)
         if loaded is None:
             raise LaunchError(
-                f"this Function {self.name!r} is not loaded on {ctx.device}: keep it, as module.function() makes "
-                "another one, and call its load(ctx.device) in prepare(), which runs before execute() unless "
-                "needs_prepare() says that it need not"
+                f"{self.name} is not loaded on {ctx.device}: call function.load(ctx.device) in prepare(), which runs "
+                "before execute() unless needs_prepare() says that it need not, and keep that Function: "
+                "module.function() makes another one each time"
             )
         grid = as_dimensions(grid, "grid")
         block = as_dimensions(block, "block")
