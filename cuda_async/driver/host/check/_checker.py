@@ -23,7 +23,7 @@ from ._records import Access, Stamp, stamp_of
 from ._reports import CheckReport, Kind
 from ._shadow import Cells, Picked, Shadow, distinct
 from ._threads import SEVERAL_BLOCKS
-from ._words import Place, advice, line_of_program, name_of, reported, where
+from ._words import Place, advice, line_of_program, name_of, parties, reported, where
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -817,13 +817,7 @@ class Checker:
         other = earlier.work
         assert other is not None
         address = shadow.start + cell * shadow.unit
-        inside = other is work
-        between = "two accesses"
-        if inside and work.order is not None:
-            block, other_block = (work.order.block_and_thread(one)[0] for one in (who, earlier_who))
-            is_one = block is not None and block == other_block
-            between = "two threads of one block" if is_one else "two blocks of one launch"
-        what = f"nothing orders {between}: {where(shadow, cell)}"
+        what = f"nothing orders {parties(work, other, who, earlier_who)}: {where(shadow, cell)}"
         self._report(
             work,
             CheckReport(

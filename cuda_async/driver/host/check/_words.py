@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .._entries import Entry
     from ._shadow import Shadow
 
-__all__ = ["Place", "advice", "line_of_program", "name_of", "reported", "where"]
+__all__ = ["Place", "advice", "line_of_program", "name_of", "parties", "reported", "where"]
 
 Place = Any
 """Where a kernel accesses memory: an operation of a tile kernel, an instruction of PTX, or words."""
@@ -51,6 +51,18 @@ def advice(work: Work, other: Work, access: str, who: int, earlier_who: int) -> 
     return (
         "pass the tensor to both operations, which orders them (an operation of your own asks with ctx.write(t) for "
         "what it writes); or record an event behind the first and have the second's stream wait for it"
+    )
+
+
+def parties(work: Work, other: Work, who: int, earlier_who: int) -> str:
+    """Between whom a race is."""
+    if work is not other or work.order is None:
+        return "two accesses"
+    block, other_block = (work.order.block_and_thread(one)[0] for one in (who, earlier_who))
+    return (
+        "two threads of one block"
+        if block is not None and block == other_block
+        else "two blocks of one launch"
     )
 
 
