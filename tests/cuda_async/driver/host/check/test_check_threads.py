@@ -82,6 +82,7 @@ def test_exchange_over_a_barrier():
 def test_missing_barrier_names_both_places():
     (report,) = run(EXCHANGE.format(between=""), grid=3)
     assert report.kind == "race"
+    assert report.what.startswith("nothing orders two threads of one block: byte")
     assert "ld.shared.u32" in report.second.place
     assert "st.shared.u32" in report.first.place
     assert report.first.thread != report.second.thread
@@ -90,6 +91,16 @@ def test_missing_barrier_names_both_places():
     assert where[2] == str(report.second.block)
     assert int(where[1]) < 1024
     assert "__syncthreads" in report.advice
+
+
+@pytest.mark.parametrize("block", [1, 128])
+def test_blocks_are_named_where_threads_of_several_race(block):
+    """Also where so many have accessed it that none is known."""
+    reports = run("ld.global.u32 %r9, [%d1];\n st.global.u32 [%d1], %r9;", grid=3, block=block)
+    assert reports
+    for report in reports:
+        assert report.what.startswith("nothing orders two blocks of one launch: byte 0")
+        assert report.advice.startswith("blocks run in any order")
 
 
 @pytest.mark.parametrize(("swap", "kinds"), [(4, []), (256, ["race"])], ids=["in the warp", "beyond it"])
