@@ -21,6 +21,8 @@ import cuda_async as ca
 from cuda_async.driver._inline import set_runner
 from cuda_async.errors import KernelError
 from cuda_async.graph._memory import GraphState
+from cuda_async.graph._recorder import Recorder
+from cuda_async.graph._updates import Updates
 from cuda_async.memory import PinnedPool, Usage
 from cuda_async.ops._future import DeviceFuture
 from cuda_async.ops._shared import Gate
@@ -56,6 +58,7 @@ FIELDS = {
     DeviceFuture: ("_state", "_submission", "_value", "_error", "_execution"),
     Gate: ("source", "settled", "value", "error", "submission"),
     Unfinished: ("_done", "_callbacks"),
+    Updates: ("last", "_waiting"),
 }
 BROKEN: list[str] = []
 
@@ -687,6 +690,65 @@ def test_cache_is_not_cleared_while_a_graph_is_put_into_it(stepped):
     cache.get(4)
     storing.thread.join(10)
     assert len(cache) == 0
+
+
+class Kept(collections.OrderedDict):
+    """A cache's graphs, which say where they were changed or gone through without its lock."""
+
+    cache = None
+
+    def _look(self):
+        if not self.cache._lock._is_owned():
+            caller = sys._getframe(2)
+            BROKEN.append(f"GraphCache._graphs at {Path(caller.f_code.co_filename).name}:{caller.f_lineno}")
+
+    def __setitem__(self, key, value):
+        self._look()
+        super().__setitem__(key, value)
+
+    def move_to_end(self, key):
+        self._look()
+        super().move_to_end(key)
+
+    def pop(self, key):
+        self._look()
+        return super().pop(key)
+
+    def items(self):
+        self._look()
+        return super().items()
+
+    def values(self):
+        self._look()
+        return super().values()
+
+
+def test_graphs_are_put_into_a_cache_and_taken_out_under_its_lock(guarded, host):
+    cache = ca.GraphCache(ca.ones, max_graphs=2)
+    cache._graphs = Kept()
+    cache._graphs.cache = cache
+    captures = [cache.get(n) for n in (1, 2, 3)]
+    for capture in captures:
+        capture.sync()
+    assert len(cache) == 2
+
+
+def test_updates_are_numbered_and_kept_under_their_lock(guarded, host):
+    x = ca.ones(4).sync()
+    graph = ca.copy(x).graph().sync()
+    graph.update(ca.fill(x, 2.0))
+    assert graph.launch().to_host().sync().tolist() == [2.0] * 4
+
+
+def test_recording_that_was_abandoned_is_discarded_once(host, monkeypatch):
+    """Of two who meet it, one waits for the other."""
+    recorder = Recorder(host.create_stream(), {})
+    recorder.abandon()
+    discard = Twice(recorder.discard, recorder.discard_abandoned)
+    monkeypatch.setattr(recorder, "discard", discard)
+    recorder.discard_abandoned()
+    discard.thread.join(10)
+    assert discard.calls == 1
 
 
 class LookedAt(collections.deque):
