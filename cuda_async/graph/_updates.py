@@ -70,17 +70,19 @@ class Updates:
                 is_behind = running is not None and update.gate.is_behind(running)
                 (left if is_behind or update.number > last else taken).append(update)
             launch.ahead = taken
-            if self._replace(before, tuple(left)):
+            if self._replace(before, tuple(left)) or self._is_closed:
                 return
 
     def close(self) -> None:
         """The graph is closed: there is no next launch."""
-        self._is_closed = True
-        self._waiting = ()
+        with self._lock:
+            self._is_closed = True
+            dropped, self._waiting = self._waiting, ()
+        del dropped  # with no lock held
 
     def _replace(self, before: tuple[_Update, ...], after: tuple[_Update, ...]) -> bool:
         with self._lock:
-            if self._waiting is not before:
+            if self._waiting is not before or self._is_closed:
                 return False
             self._waiting = after
             return True
