@@ -22,6 +22,9 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
+_NOTHING = object()
+
+
 class GraphCache(Generic[K, T]):
     """Graphs by key: of a batch size, a pair of sizes, or whatever tells shapes apart.
 
@@ -105,6 +108,7 @@ class GraphCache(Generic[K, T]):
         """An operation that yields the graph of the key's bucket, captured on first use.
 
         `build` is called here, not by the await, and what it raises comes out of this call; the next one tries again.
+        One is called at a time, so it must not wait for another thread that has a graph built.
         """
         place = self.bucket(key)
         try:
@@ -113,20 +117,20 @@ class GraphCache(Generic[K, T]):
             raise TypeError(
                 f"the keys of a GraphCache are hashable, as those of a dict, got {place!r}"
             ) from None
+        found = self._kept(place)
+        if found is not None:
+            return found
         with self._build_lock:
-            found = self._graphs.get(place)
-            if found is not None and _is_useless(found):
-                found = None
-            if found is None:
-                if place in self._building:
-                    raise ReentrancyError(
-                        f"build({place!r}) asks the cache for the graph that it is to build"
-                    )
-                try:  # first: an interrupt may come as the place is noted
-                    self._building.add(place)
-                    found = self._capture(place).shared()
-                finally:
-                    self._building.discard(place)
+            found = self._kept(place)
+            if found is not None:
+                return found
+            if place in self._building:
+                raise ReentrancyError(f"build({place!r}) asks the cache for the graph that it is to build")
+            try:  # first: an interrupt may come as the place is noted
+                self._building.add(place)
+                found = self._capture(place).shared()
+            finally:
+                self._building.discard(place)
             with self._lock:
                 self._graphs[place] = found
                 self._graphs.move_to_end(place)
@@ -134,7 +138,16 @@ class GraphCache(Generic[K, T]):
         del dropped  # runs finalizers
         return found
 
-    def _make_room(self, captured: K | None = None) -> list[SharedOp[CudaGraph[T]]]:
+    def _kept(self, place: K) -> SharedOp[CudaGraph[T]] | None:
+        """What is there, if it is of use; asked for now."""
+        with self._lock:
+            found = self._graphs.get(place)
+            if found is None or _is_useless(found):
+                return None
+            self._graphs.move_to_end(place)
+            return found
+
+    def _make_room(self, captured: object = _NOTHING) -> list[SharedOp[CudaGraph[T]]]:
         """Take out what is of no use, and the oldest that are more than are kept; `captured` has its graph just now."""
         out: list[Hashable] = []
         ready: list[Hashable] = []

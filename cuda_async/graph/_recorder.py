@@ -540,8 +540,10 @@ class Recorder:
     def note_shared(self, stream: RecordingStream, gate: Gate) -> None:
         """The source of a shared operation is recorded on `stream`."""
         self._shared.append((gate, stream._lane))
-        if self.state.failed:  # by a run that another thread has not ended yet
-            self._undo_shared(0)
+        if (
+            self.state.failed
+        ):  # by a run that another thread has not ended yet; whoever gave up has looked by now
+            gate.undo(self, self._leaving)
 
     def check_shared(self, stream: RecordingStream, gate: Gate) -> None:
         """Refuse a shared operation that a body of a conditional has, which may not have run."""
@@ -554,14 +556,14 @@ class Recorder:
 
     def note_updated(self, stream: RecordingStream, launch: UpdatedGraphLaunch[Any]) -> None:
         """A launch behind updates is recorded."""
-        if stream._lane.body is not self.nodes:
+        self._updated.append(launch)
+        if self.state.failed:  # as above
+            launch.give_back()
+        elif stream._lane.body is not self.nodes:
             raise CaptureError(
                 "a graph that update() was given something for is launched in the body of a conditional, which may run "
                 "never or often, and the update runs once: launch the graph before, or make the update part of the body"
             )
-        self._updated.append(launch)
-        if self.state.failed:  # as above
-            self._give_updates_back(0)
 
     def begin_body(self, stream: RecordingStream) -> RecordingStream:
         """The lane of a conditional node's body, with a list of nodes of its own."""
@@ -628,9 +630,11 @@ class Recorder:
         """Each does what is left."""
         self._drop_captured(0)
         self.release()
-        self._undo_shared(0)
-        self._give_updates_back(0)
+        self._undo(0, 0)
         self.is_over = True
+        self._shared = []
+        self._kept = []
+        self._updated = []
 
     def abandon(self) -> None:
         """From a finalizer of who recorded. Takes no lock that waits: shared operations are told when they are used."""
@@ -639,7 +643,8 @@ class Recorder:
             self.state.is_recording = False
             self.is_abandoned = True
             self._drop_captured(0)
-            self._give_updates_back(0)
+            for launch in self._updated:
+                launch.give_back()
 
     def discard_abandoned(self) -> None:
         """What `abandon` left, if it did; once, whoever comes."""
@@ -647,12 +652,6 @@ class Recorder:
             with self._abandoned_lock:
                 if not self.is_over:
                     self.discard()
-
-    def _give_updates_back(self, count: int) -> None:
-        """What launches were to run first, but for the first ones, is left to the next; each once."""
-        for launch in reversed(self._updated[count:]):
-            launch.give_back()
-        del self._updated[count:]
 
     def _drop_captured(self, count: int) -> None:
         """Leave what was captured, but for the first ones, to the device; each once, also where this is done again."""
@@ -675,7 +674,7 @@ class Recorder:
 
         def has_ended() -> bool:
             there = graph_there()
-            return not state.generation and (there is None or there.is_closed)
+            return state.failed or (not state.generation and (there is None or there.is_closed))
 
         self._kept = []
         for gate, lane in self._shared:
@@ -694,12 +693,12 @@ class Recorder:
         self._kept = []
         self._updated = []
 
-    def _undo_shared(self, count: int) -> None:
-        for gate, _ in self._shared[count:]:
-            left = gate.undo()
-            if left is not None:
-                self._leaving.append(left)
-        del self._shared[count:]
+    def _undo(self, shared: int, updated: int) -> None:
+        """Shared operations and updates, but for the first ones, have not run; said again it says nothing new."""
+        for gate, _ in self._shared[shared:]:
+            gate.undo(self, self._leaving)
+        for launch in reversed(self._updated[updated:]):
+            launch.give_back()
 
     def leaving(self) -> list[Unfinished]:
         """What is over when no other thread is at a step of a run that was given up, in this recording."""
@@ -734,10 +733,14 @@ class Recorder:
         False where another thread is at a step of it still: once all of `leaving()` are over, do it again. So, too,
         where an interrupt came into it.
         """
-        self._undo_shared(mark.shared)
-        self._give_updates_back(mark.updated)
+        self._undo(mark.shared, mark.updated)
         if self.leaving():
             return False
+        self._undo(
+            mark.shared, mark.updated
+        )  # nobody is at a step now: this is all that others noted meanwhile
+        del self._shared[mark.shared :]
+        del self._updated[mark.updated :]
         self.root.tail, self.root.extra, self.inputs = mark.tail, mark.extra, mark.inputs
         for buffer in mark.unused:
             self._users.pop(id(buffer), None)

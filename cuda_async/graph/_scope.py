@@ -222,6 +222,14 @@ class Scope:
         self._state = "failed"
         self._recorder.discard()
 
+    def _give_up(self) -> None:
+        """The block has failed."""
+        try:
+            self._discard()
+        except BaseException:  # an interrupt
+            self._discard()
+            raise
+
     def __del__(self) -> None:
         recorder = getattr(self, "_recorder", None)
         if recorder is not None:
@@ -237,7 +245,7 @@ class Scope:
         traceback: TracebackType | None,
     ) -> None:
         if exc is not None:
-            self._discard()
+            self._give_up()
             return
         try:
             self._go_back()
@@ -258,7 +266,7 @@ class Scope:
         traceback: TracebackType | None,
     ) -> None:
         if exc is not None:
-            self._discard()
+            self._give_up()
             return
         try:
             await self._ago_back()

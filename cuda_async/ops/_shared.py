@@ -301,30 +301,37 @@ class Gate:
                 self._again = None
         del source  # whatever it holds goes with no lock held
 
-    def undo(self) -> Unfinished | None:
-        """The recording that the source was run in is given up: whoever comes next runs it anew.
+    def undo(self, recorder: object, leaving: list[Unfinished]) -> None:
+        """`recorder` is given up, and if the source was run there, whoever comes next runs it anew.
 
-        Where another thread is at a step of this run, or prepares one, they wait for the end of that.
+        Where another thread is at a step of this run, or prepares one, they wait for the end of that. Said twice, as
+        after an interrupt, it leaves alone what others have begun meanwhile.
 
-        Returns:
-            What ends with the step that another thread is at in the recording, if one is.
+        Args:
+            leaving: gets what ends with the step that another thread is at in the recording, if one is.
         """
         with self.lock:
-            self._recorder = None
+            if self._recorder is not recorder:
+                return
             if self.error is not None and not isinstance(self.error, (CaptureError, *NO_OUTCOME)):
                 self._again = None
             if self._again is None:
-                return None
-            running, self.running = self.running, None
+                self._recorder = None
+                return
+            running = self.running
             left = self._left = None if running is None else running.detached
+            if left is not None and left not in leaving:
+                leaving.append(left)
             self._forget()
+            self.running = self._recorder = None  # last: an interrupt may come before
         try:
-            if running is not None and running.cancel():  # it would go on into the recording
-                left = None
+            if (
+                running is not None and running.cancel() and left in leaving
+            ):  # it would go on into the recording
+                leaving.remove(left)
             self._wake()
         finally:  # after an interrupt too: what waits here ends what others wait for
             self._wake()
-        return left
 
     def _is_undone(self) -> bool:
         """Settled: it failed by what is no outcome, or its graph has ended without a launch."""

@@ -133,6 +133,42 @@ def test_build_may_wait_for_a_graph_that_another_thread_captures(host):
     assert [n in cache for n in (1, 2)] == [False, True]
 
 
+def test_graphs_that_are_there_do_not_wait_for_a_build(host):
+    builds, goes_on = threading.Event(), threading.Event()
+
+    def build(n):
+        if n == 2:
+            builds.set()
+            assert goes_on.wait(10)
+        return ca.ones(n)
+
+    cache = ca.GraphCache(build)
+    first = cache.get(1)
+    thread = threading.Thread(target=lambda: cache.get(2).sync())
+    thread.start()
+    assert builds.wait(10)
+    asked = []
+    asking = threading.Thread(target=lambda: asked.append(cache.get(1)))
+    asking.start()
+    asking.join(5)
+    goes_on.set()
+    thread.join(10)
+    asking.join(10)
+    assert asked == [first]
+    assert len(cache) == 2
+
+
+async def test_any_key_is_a_key(device):
+    """None, too, is not captured before it is."""
+    cache = ca.GraphCache(lambda key: ca.ones(4), max_graphs=1)
+    graph = await cache.get("other")
+    asked = cache.get(None)
+    assert "other" in cache
+    assert await cache.get("other") is graph
+    await asked
+    assert [key in cache for key in ("other", None)] == [False, True]
+
+
 async def test_build_may_name_inputs(device, kernels):
     x = await ca.ones(8)
     cache = ca.GraphCache(lambda a: kernels.scaled(x, a, 0.0).graph(inputs={"x": x}))

@@ -199,7 +199,7 @@ async def test_a_recording_that_is_given_up_while_somebody_takes_its_outcome(dev
 
     def given_up_and_delivered(gate, execution):
         if gate is inner._gate:
-            gate.undo()
+            gate.undo(gate._recorder, [])
         return deliver(gate, execution)
 
     future = inner.then(lambda t: Held(latches).then(lambda _: ca.copy(t))).graph().start()
