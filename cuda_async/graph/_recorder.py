@@ -348,6 +348,7 @@ class Recorder:
         self._shared: list[tuple[Gate, Lane]] = []
         self._kept: list[tuple[Gate, Any, Callable[[], None], Callable[[], bool]]] = []  # see Gate.keep
         self._updated: list[UpdatedGraphLaunch[Any]] = []  # launches behind updates, in order
+        self._has_ended: Callable[[], bool] = bool  # once there is a graph
         self._leaving: list[Unfinished] = []
         self._made: list[weakref.ref[GraphBuffer]] | None = None  # since the mark
         self.held: list[object] = []
@@ -676,6 +677,7 @@ class Recorder:
             there = graph_there()
             return state.failed or (not state.generation and (there is None or there.is_closed))
 
+        self._has_ended = has_ended
         self._kept = []
         for gate, lane in self._shared:
             body = None if lane.body is self.nodes else lane.body
@@ -688,6 +690,8 @@ class Recorder:
         for gate, *kept in self._kept:
             self.state.waiting.append(weakref.ref(gate))
             gate.keep(*kept)
+        for launch in self._updated:
+            launch.keep(self._has_ended)
         self.is_over = True
         self._shared = []
         self._kept = []

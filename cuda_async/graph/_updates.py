@@ -15,7 +15,7 @@ from ..ops import DeviceOp
 from ..ops._shared import NO_OUTCOME, Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ..ops._execution import Execution
     from ._graph import GraphLaunch
@@ -37,10 +37,11 @@ class Updates:
         last: the number of the newest that was ever given, from 1 on, or 0.
     """
 
-    __slots__ = ("_is_closed", "_lock", "_waiting", "last")
+    __slots__ = ("_is_closed", "_lock", "_recorded", "_waiting", "last")
 
     def __init__(self) -> None:
         self._waiting: tuple[_Update, ...] = ()
+        self._recorded: tuple[tuple[_Update, Callable[[], bool]], ...] = ()
         self._is_closed = False
         self._lock = threading.Lock()  # nothing is made while it is held, which could run anybody's finalizer
         self.last = 0
@@ -60,8 +61,32 @@ class Updates:
             if self._replace(before, tuple(sorted({*before, *given}))):
                 return
 
+    def note_recorded(self, updates: Iterable[_Update], has_ended: Callable[[], bool]) -> None:
+        """They are part of a graph, and run when that is launched. `has_ended`: whether it never will be."""
+        more = tuple((update, has_ended) for update in updates)
+        while more:
+            before = self._recorded
+            after = (*before, *more)
+            with self._lock:
+                if self._recorded is before:
+                    self._recorded = after
+                    return
+
+    def _take_back(self) -> None:
+        """Those of graphs that have ended without a launch."""
+        while self._recorded:
+            before = self._recorded
+            ended = [update for update, has_ended in before if has_ended()]
+            after = tuple([one for one in before if one[0] not in ended and not one[0].gate.has_run])
+            self.put_back(ended)
+            with self._lock:
+                if self._recorded is before:
+                    self._recorded = after
+                    return
+
     def take(self, launch: UpdatedGraphLaunch[Any], last: int, running: Gate | None) -> None:
         """Give the launch all up to number `last`, but for those that wait for `running`, which it is part of."""
+        self._take_back()
         while True:
             before = self._waiting
             taken: deque[_Update] = deque()
@@ -77,7 +102,8 @@ class Updates:
         """The graph is closed: there is no next launch."""
         with self._lock:
             self._is_closed = True
-            dropped, self._waiting = self._waiting, ()
+            dropped = self._waiting, self._recorded
+            self._waiting = self._recorded = ()
         del dropped  # with no lock held
 
     def _replace(self, before: tuple[_Update, ...], after: tuple[_Update, ...]) -> bool:
@@ -91,8 +117,8 @@ class Updates:
 class UpdatedGraphLaunch(DeviceOp[T]):
     """A launch of a graph, behind what `CudaGraph.update()` was given before it was made, and nobody has run.
 
-    Recorded, the updates are part of the recording. A shared launch may be recorded in a graph that ends without
-    running, and then comes here again, with the updates that it has.
+    Recorded, the updates are part of the recording, and of what comes of it. A shared launch may be recorded in a graph
+    that ends without running, and then comes here again.
 
     Attributes:
         ahead: updates that it has to run still. recorded: those that are in a recording with it.
@@ -120,10 +146,8 @@ class UpdatedGraphLaunch(DeviceOp[T]):
         recorder: Any = execution.ctx.stream._recorder
         self._is_recorded = recorder is not None
         try:
-            if self.recorded:
-                self.ahead, self.recorded = deque(self.recorded), []
-            else:
-                self._updates.take(self, self._last, execution.owner)
+            self.give_back()
+            self._updates.take(self, self._last, execution.owner)
             if recorder is not None and self.ahead:
                 recorder.note_updated(execution.ctx.stream, self)
         except BaseException:  # an interrupt
@@ -152,9 +176,10 @@ class UpdatedGraphLaunch(DeviceOp[T]):
             try:
                 gate.deliver(execution)
             except Exception as error:
-                if error is gate.error or not isinstance(
-                    error, NO_OUTCOME
-                ):  # else its recording is given up now
+                recorder: Any = execution.ctx.stream._recorder
+                is_given_up = recorder is not None and recorder.has_failed
+                is_outcome = gate.error is not None or not isinstance(error, NO_OUTCOME)
+                if is_outcome and not is_given_up:
                     ahead.popleft()  # this launch has it
                 raise
             if self._is_recorded:
@@ -166,6 +191,11 @@ class UpdatedGraphLaunch(DeviceOp[T]):
         """The launch was cancelled or has failed; the recorder knows when a recording is no more."""
         if not self._is_recorded:
             self.give_back()
+
+    def keep(self, has_ended: Callable[[], bool]) -> None:
+        """The recording has become a graph, which has them from now on."""
+        self._updates.note_recorded(self.recorded, has_ended)
+        self.recorded = []
 
     def give_back(self) -> None:
         """What was not run before a launch is the next one's; where an interrupt comes, twice, which is run once."""

@@ -9,6 +9,7 @@ for the source comes out of every consumer too, so a consumer's completion looks
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import gc
@@ -85,13 +86,11 @@ NO_OUTCOME = (NotFilledYetError, StillReferredError)
 """Errors after which a shared operation counts as not run."""
 
 
-def given_up_meanwhile(cause: BaseException | None) -> NotFilledYetError:
+def given_up_meanwhile() -> NotFilledYetError:
     """What a consumer gets where another thread gives the recording up that has the source's run."""
-    error = NotFilledYetError(
+    return NotFilledYetError(
         "the recording that had run this shared operation was given up at this moment; use it again"
     )
-    error.__cause__ = cause
-    return error
 
 
 class Gate:
@@ -239,10 +238,12 @@ class Gate:
         if self.running is inner or self.settled:  # and it was not undone
             recorder = self._recorder
             if recorder is not None:
-                if recorder.node_count > self._nodes_before:
-                    self.is_recorded = True  # one execution at a time is recorded
+                # one execution at a time is recorded; what only allocates makes no nodes
+                self.is_recorded |= recorder.node_count > self._nodes_before or any(
+                    tensor._buffer.is_recorded for tensor in _tensors_in(inner.value)
+                )
                 if error is not None and recorder.has_failed:  # whatever came of that is not the source's own
-                    error = given_up_meanwhile(error)
+                    error = given_up_meanwhile()
             self._set(submission, inner.sources, inner.value, error)
 
     def _set(
@@ -257,8 +258,12 @@ class Gate:
             if not self.settled and self.source is None:
                 self.value = value
                 self.device = _device_of(value)
-                self.error = error
-                if error is not None:
+                if isinstance(
+                    error, NO_OUTCOME
+                ):  # only to be said: frames would keep what it waits for to end
+                    self.error = copy.copy(error)
+                elif error is not None:
+                    self.error = error
                     self.traceback = error.__traceback__
                     note_kept_error(self)
                 self.submission = submission
@@ -333,6 +338,11 @@ class Gate:
         finally:  # after an interrupt too: what waits here ends what others wait for
             self._wake()
 
+    @property
+    def has_run(self) -> bool:
+        """For good."""
+        return self.settled and self._again is None and self._recorder is None
+
     def _is_undone(self) -> bool:
         """Settled: it failed by what is no outcome, or its graph has ended without a launch."""
         return self._recorder is None and (self.error is not None or self._has_ended())
@@ -352,10 +362,10 @@ class Gate:
             submission, sources, recorder = self.submission, self.sources, self._recorder
             is_recorded = self.is_recorded
         if not settled:
-            raise given_up_meanwhile(None)
+            raise given_up_meanwhile()
         if error is not None:
             execution.sources += sources
-            raise error.with_traceback(traceback)
+            raise copy.copy(error) if isinstance(error, NO_OUTCOME) else error.with_traceback(traceback)
         if is_recorded or recorder is not None:
             self._check_filled(execution, value, recorder, is_recorded)
         if submission is not None:

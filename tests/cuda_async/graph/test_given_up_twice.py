@@ -1,12 +1,15 @@
-"""Recordings that are given up by several, or twice: each shared operation and update once, whoever has it by then."""
+"""Recordings that are given up by several, or twice, and graphs that end without a launch: each shared operation and
+update runs once, whoever has it by then."""
 
 from __future__ import annotations
 
 import gc
+import threading
 
 import pytest
 
 import cuda_async as ca
+from cuda_async.errors import NotFilledYetError
 from cuda_async.graph._recorder import Recorder
 from cuda_async.graph._scope import Scope
 from cuda_async.ops._execution import Execution
@@ -136,3 +139,83 @@ def test_interrupt_as_a_block_that_failed_is_left(host, kernels, monkeypatch):
         fails(ca.CudaGraph.scope(host.create_stream()), first)
     first.sync()
     assert x.to_host().sync().tolist() == [1.0] * 8
+
+
+@pytest.mark.parametrize("end", ["closed", "dropped"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_memory_of_a_graph_that_was_never_launched_is_allocated_anew(device, kernels, end, nested):
+    """By an operation that adds no node to the graph."""
+    shared = ca.empty(8).shared()
+    if nested:
+        shared = shared.map(lambda t: t).shared()
+    graph = shared.then(lambda t: ca.fill(t, 1.0)).graph().sync()
+    with pytest.raises(NotFilledYetError):
+        shared.then(lambda t: ca.fill(t, 2.0)).sync()
+    if end == "closed":
+        graph.close()
+    del graph
+    gc.collect()
+    assert shared.then(lambda t: ca.fill(t, 2.0)).to_host().sync().tolist() == [2.0] * 8
+
+
+@pytest.mark.parametrize("end", ["closed", "dropped", "launched"])
+def test_update_in_a_graph_is_for_the_next_launch_where_that_was_never_launched(device, kernels, end):
+    x, y = ca.zeros(8).sync(), ca.zeros(8).sync()
+    graph = ca.fill(y, 3.0).graph().sync()
+    graph.update(kernels.scale(x, 1.0, 1.0))
+    graph.update(kernels.scale(x, 2.0, 0.0))
+    whole = graph.launch().graph().sync()
+    graph.launch().sync()
+    assert x.to_host().sync()[0] == 0.0, "they are part of that"
+    if end == "launched":
+        whole.launch().sync()
+    if end == "closed":
+        whole.close()
+    del whole
+    gc.collect()
+    for _ in range(2):
+        graph.launch().sync()
+    assert x.to_host().sync()[0] == 2.0
+    assert graph._updates._recorded == ()
+
+
+def test_update_in_a_capture_that_is_cancelled_as_its_graph_is_there(device, kernels, monkeypatch):
+    x, y = ca.zeros(8).sync(), ca.zeros(8).sync()
+    kernels.scale(x, 1.0, 0.0).sync()  # loads it
+    graph = ca.fill(y, 3.0).graph().sync()
+    graph.update(kernels.scale(x, 1.0, 1.0))
+    keep, started, goes_on = Recorder.keep_shared, [], threading.Event()
+
+    def cancelled(recorder):
+        keep(recorder)
+        assert goes_on.wait(10)
+        assert started.pop().cancel()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "keep_shared", cancelled)
+        started.append(graph.launch().graph().start())
+        goes_on.set()
+        ca.drain().sync()
+    gc.collect()
+    graph.launch().sync()
+    assert x.to_host().sync()[0] == 1.0
+
+
+def test_what_waits_for_a_graph_does_not_keep_it(device, kernels):
+    """What it was refused with is remembered, and not where."""
+    x, z = ca.zeros(8).sync(), ca.zeros(8).sync()
+    inner = added(kernels, x)
+    outer = ca.value(0).then(lambda _: inner).then(lambda _: kernels.scale(z, 1.0, 1.0)).shared()
+
+    def refused():
+        graph = inner.graph().sync()
+        with pytest.raises(NotFilledYetError):
+            outer.sync()
+        del graph
+
+    refused()
+    ca.drain().sync()
+    gc.collect()
+    for op in (inner, outer):
+        op.sync()
+    assert [t.to_host().sync()[0] for t in (x, z)] == [1.0, 1.0]

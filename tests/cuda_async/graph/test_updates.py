@@ -379,6 +379,38 @@ async def test_update_is_not_taken_into_the_body_of_a_conditional(device, kernel
     assert (await flag.to_host())[0] == (0 if kind == "while" else 2)
 
 
+def test_updates_of_a_shared_launch_that_is_recorded_in_vain_stay_in_their_order(host, kernels, monkeypatch):
+    """Another thread gives the recording up as the value of the second is taken."""
+    x, y, held = ca.zeros(8).sync(), ca.zeros(8).sync(), Held()
+    kernels.scale(x, 1.0, 0.0).sync()  # loads it
+    graph = ca.fill(y, 3.0).graph().sync()
+    graph.update(kernels.scale(x, 2.0, 1.0))
+    graph.update(held.then(lambda _: kernels.scale(x, 2.0, 2.0)))
+    shared, deliver = graph.launch().shared(), Gate.deliver
+    taken, goes_on, numbers = threading.Event(), threading.Event(), []
+
+    def standing(gate, execution):
+        value = deliver(gate, execution)
+        numbers.append(gate)
+        if len(numbers) == 2:
+            taken.set()
+            assert goes_on.wait(10)
+        return value
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Gate, "deliver", standing)
+        future = shared.graph().start()
+        assert held.began.wait(10)
+        held.released.set()
+        assert taken.wait(10)
+        assert future.cancel()
+        goes_on.set()
+        ca.drain().sync()
+    shared.sync()
+    graph.launch().sync()
+    assert x.to_host().sync()[0] == 4.0
+
+
 async def test_updates_of_a_closed_graph_are_dropped(device, kernels):
     held = Held()
     graph = await kernels.scaled(await ca.ones(8), 2.0, 0.0).graph()
