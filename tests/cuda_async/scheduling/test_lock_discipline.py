@@ -81,6 +81,11 @@ def look(lock, what):
         BROKEN.append(f"{what} at {Path(caller.f_code.co_filename).name}:{caller.f_lineno}")
 
 
+def records(thing):
+    """A recording stream belongs to its recorder alone."""
+    return isinstance(thing, ca.Stream) and thing._recorder is not None
+
+
 def guard(monkeypatch, owner, name):
     """Replace a field by one that looks at each change but the first; so do the lists of callbacks that it holds."""
     slot = vars(owner).get(name)
@@ -99,7 +104,7 @@ def guard(monkeypatch, owner, name):
         except AttributeError:
             pass  # it is being made
         else:
-            if getattr(self, "_recorder", None) is None:  # a recording stream belongs to its recorder alone
+            if not records(self):
                 look(lock_of(self), f"{owner.__name__}.{name} is set")
         if name.endswith("callbacks") and value is not None:
             value = GuardedList(lock_of(self), f"{owner.__name__}.{name}", value)
@@ -122,7 +127,7 @@ def called_under_its_lock(owner, name, method):
     """A method whose docstring says that the lock is held."""
 
     def called(self, *args, **kwargs):
-        if getattr(self, "_recorder", None) is None:
+        if not records(self):
             look(lock_of(self), f"{owner.__name__}.{name}")
         return method(self, *args, **kwargs)
 
@@ -730,6 +735,7 @@ def test_graphs_are_put_into_a_cache_and_taken_out_under_its_lock(guarded, host)
     captures = [cache.get(n) for n in (1, 2, 3)]
     for capture in captures:
         capture.sync()
+    assert cache.get(3) is captures[2]
     assert len(cache) == 2
 
 
