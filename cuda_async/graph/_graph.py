@@ -165,7 +165,7 @@ class CudaGraph(Generic[T]):
         self._changes = 0
         self._change = None
         self._turn = self._state.turn
-        for child in recorder.children:
+        for child, _ in recorder.children:
             self._state.link(child)
         self._plan()
         set_before = (root_of(tensor._buffer) for tensor in self._inputs.values())
@@ -403,7 +403,7 @@ class CudaGraph(Generic[T]):
                     state.interrupt(error)
                 state.note_launched()
             raise
-        if state.waiting:
+        if state.waiting or state.parts:
             state.note_launched()
         if copies:
             return self._template.build_copy(state, generation, ctx)
@@ -475,7 +475,7 @@ class CudaGraph(Generic[T]):
             (*writes, *self._chunks, self._token, *self._more_writes),
         )
         recorder.held.append(self._contents)
-        recorder.children.append(self._state)
+        recorder.children.append((self._state, lane.body is recorder.nodes))
 
     # -- changing nodes
 

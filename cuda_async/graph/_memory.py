@@ -19,11 +19,12 @@ output is one step for all of them (`Turn`).
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from bisect import bisect_left, insort
 from collections import deque
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ClosedError, NotFilledYetError, StaleOutputError
 from ..memory import Buffer, Usage
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ..driver.graph import Node
     from ..ops._shared import Gate
     from ..scheduling import Device, Stream
+    from ._graph import CudaGraph
 
 __all__ = ["GraphBuffer", "GraphMemory", "GraphState", "root_of"]
 
@@ -48,6 +50,10 @@ ALIGNMENT_BYTES = 256
 SMALLEST_CHUNK_BYTES = 64 << 10
 LARGEST_CHUNK_BYTES = 8 << 20
 """What a chunk grows to: mapping it must not hold up a loop. Larger tensors get one of their size, mapped ahead."""
+
+
+def _no_graph() -> None:
+    pass
 
 
 class Turn:
@@ -87,6 +93,8 @@ class GraphState:
         failed: the recording ended with an error.
         turn: held while the graph is launched, or one that writes the same memory; changed while it is held.
         waiting: gates of shared operations that are part of it, and have run when it is launched first.
+        parts: other graphs that are part of it, and have run then too, but for those in bodies of conditionals.
+        has_run: as a part of another one. is_part_of: those. graph: its graph, while that is there.
     """
 
     __slots__ = (
@@ -94,9 +102,13 @@ class GraphState:
         "error",
         "failed",
         "generation",
+        "graph",
+        "has_run",
         "is_current",
+        "is_part_of",
         "is_recording",
         "last",
+        "parts",
         "turn",
         "waiting",
     )
@@ -110,6 +122,10 @@ class GraphState:
         self.failed = False
         self.turn = Turn(self)
         self.waiting: list[weakref.ref[Gate]] = []
+        self.parts: list[GraphState] = []
+        self.has_run = False
+        self.is_part_of: list[weakref.ref[GraphState]] = []
+        self.graph: Callable[[], CudaGraph[Any] | None] = _no_graph
 
     def note_launched(self) -> None:
         """No lock held: what shared operations were made of may go, and with it objects of anybody's."""
@@ -117,6 +133,28 @@ class GraphState:
             gate = self.waiting.pop()()
             if gate is not None:
                 gate.note_launched()
+        for part in self.parts:
+            part.has_run = True
+            part.is_part_of.clear()
+            part.note_launched()
+        self.parts = []
+
+    def note_part_of(self, whole: GraphState) -> None:
+        """It is launched in another graph."""
+        for found in list(self.is_part_of):
+            if found() is None:
+                with contextlib.suppress(ValueError):  # another thread has found it too
+                    self.is_part_of.remove(found)
+        if not self.generation and not self.has_run:
+            self.is_part_of.append(weakref.ref(whole))
+
+    def has_ended(self) -> bool:
+        """It never was launched, and never will be."""
+        if self.failed or self.generation or self.has_run:
+            return self.failed
+        graph = self.graph()
+        wholes = (found() for found in list(self.is_part_of))
+        return (graph is None or graph.is_closed) and all(w is None or w.has_ended() for w in wholes)
 
     def link(self, other: GraphState) -> None:
         """A launch of one makes the outputs of the other stale, and they are launched in turns."""
@@ -159,11 +197,11 @@ class GraphState:
     def check_launched(self, in_body: bool) -> None:
         """For a shared operation that is part of the graph: raises where it may not have run."""
         if in_body:
-            raise StaleOutputError(
+            raise NotFilledYetError(
                 "this shared operation is used first in the body of a conditional, which may not have run; use it "
                 "before the conditional, ca.zip(shared, ...), or make one for the body"
             )
-        if not self.generation:
+        if not self.generation and not self.has_run:
             raise NotFilledYetError(
                 "this shared operation is part of a graph, and runs with it; launch the graph first"
             )

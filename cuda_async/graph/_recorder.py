@@ -316,7 +316,7 @@ class Recorder:
         nodes: of the graph itself; the bodies of conditional nodes have lists of their own.
         uses: what each node reads and writes besides memory of this graph.
         captured: other libraries' work. inputs: tensors by name, those that were given and then the graph's own.
-        children: graphs that are part of this one.
+        children: graphs that are part of this one, and whether they run with it for sure, in no body of a conditional.
         went_on_s: when the recording began, or went on after a pause.
         is_over: its graph is made, or nothing is left of it to give up.
         is_abandoned: who recorded is gone, and an interrupt kept it from `discard()`.
@@ -342,13 +342,12 @@ class Recorder:
         self.uses: dict[Node, Uses] = {}
         self.captured: list[GraphHandle] = []
         self.inputs: dict[str, Any] = dict(inputs)  # tensors
-        self.children: list[GraphState] = []
+        self.children: list[tuple[GraphState, bool]] = []
         self._yielded: list[tuple[GraphState, list[GraphBuffer]]] = []
         self._overwritten: list[GraphBuffer] = []
         self._shared: list[tuple[Gate, Lane]] = []
         self._kept: list[tuple[Gate, Any, Callable[[], None], Callable[[], bool]]] = []  # see Gate.keep
         self._updated: list[UpdatedGraphLaunch[Any]] = []  # launches behind updates, in order
-        self._has_ended: Callable[[], bool] = bool  # once there is a graph
         self._leaving: list[Unfinished] = []
         self._made: list[weakref.ref[GraphBuffer]] | None = None  # since the mark
         self.held: list[object] = []
@@ -671,19 +670,17 @@ class Recorder:
 
     def take_shared(self, graph: CudaGraph[Any], written: Container[Buffer]) -> None:
         """What shared operations that were recorded yield for others, as outputs of `graph`, which writes these."""
-        state, graph_there = self.state, weakref.ref(graph)
-
-        def has_ended() -> bool:
-            there = graph_there()
-            return state.failed or (not state.generation and (there is None or there.is_closed))
-
-        self._has_ended = has_ended
+        state = self.state
+        state.graph = weakref.ref(graph)
+        state.parts = [child for child, is_sure in self.children if is_sure]
+        for child, _ in self.children:
+            child.note_part_of(state)
         self._kept = []
         for gate, lane in self._shared:
             body = None if lane.body is self.nodes else lane.body
             value = output_of_shared(gate.value, written, state, body)
             check = functools.partial(state.check_launched, body is not None)
-            self._kept.append((gate, value, check, has_ended))
+            self._kept.append((gate, value, check, state.has_ended))
 
     def keep_shared(self) -> None:
         """The graph is made: shared operations and updates that were recorded have run."""
@@ -691,7 +688,7 @@ class Recorder:
             self.state.waiting.append(weakref.ref(gate))
             gate.keep(*kept)
         for launch in self._updated:
-            launch.keep(self._has_ended)
+            launch.keep(self.state.has_ended)
         self.is_over = True
         self._shared = []
         self._kept = []

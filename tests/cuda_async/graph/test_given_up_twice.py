@@ -201,6 +201,57 @@ def test_update_in_a_capture_that_is_cancelled_as_its_graph_is_there(device, ker
     assert x.to_host().sync()[0] == 1.0
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("first", ["the whole", "the part's end"])
+def test_what_is_part_of_a_graph_in_a_graph_runs_once(device, kernels, depth, first):
+    x = ca.zeros(8).sync()
+    shared = added(kernels, x)
+    part = shared.graph().sync()
+    whole = part.launch().graph().sync()
+    if depth == 2:
+        whole = whole.launch().graph().sync()
+    if first == "the whole":
+        whole.launch().sync()
+        shared.sync()
+    part.close()
+    del part
+    gc.collect()
+    if first == "the whole":
+        shared.sync()
+    else:
+        with pytest.raises(NotFilledYetError, match="launch the graph first"):
+            shared.sync()
+        whole.launch().sync()
+        shared.sync()
+    assert x.to_host().sync()[0] == 1.0
+
+
+def test_what_is_part_of_a_graph_in_a_graph_is_free_when_both_have_ended(device, kernels):
+    x = ca.zeros(8).sync()
+    shared = added(kernels, x)
+    part = shared.graph().sync()
+    whole = part.launch().graph().sync()
+    part.close()
+    with pytest.raises(NotFilledYetError):
+        shared.sync()
+    whole.close()
+    shared.sync()
+    assert x.to_host().sync()[0] == 1.0
+
+
+def test_what_builds_on_an_operation_of_a_body_runs_when_that_graph_has_ended(device, kernels):
+    x, z, flag = ca.zeros(8).sync(), ca.zeros(8).sync(), ca.zeros(1, "int32").sync()
+    inner = added(kernels, x)
+    outer = ca.value(0).then(lambda _: inner).then(lambda _: kernels.scale(z, 1.0, 1.0)).shared()
+    graph = ca.if_else(flag, lambda: inner.map(lambda _: None), lambda: ca.value(None)).graph().sync()
+    with pytest.raises(NotFilledYetError, match="first in the body of a conditional"):
+        outer.sync()
+    graph.close()
+    for op in (inner, outer):
+        op.sync()
+    assert [t.to_host().sync()[0] for t in (x, z)] == [1.0, 1.0]
+
+
 def test_what_waits_for_a_graph_does_not_keep_it(device, kernels):
     """What it was refused with is remembered, and not where."""
     x, z = ca.zeros(8).sync(), ca.zeros(8).sync()
