@@ -475,6 +475,7 @@ class CudaGraph(Generic[T]):
             (*writes, *self._chunks, self._token, *self._more_writes),
         )
         recorder.held.append(self._contents)
+        self._state.note_part_of(recorder.state)
         recorder.children.append((self._state, lane.body is recorder.nodes))
 
     # -- changing nodes

@@ -52,10 +52,6 @@ LARGEST_CHUNK_BYTES = 8 << 20
 """What a chunk grows to: mapping it must not hold up a loop. Larger tensors get one of their size, mapped ahead."""
 
 
-def _no_graph() -> None:
-    pass
-
-
 class Turn:
     """Held while a graph is launched, and inputs and output are seen to: a lock that linked graphs have in common.
 
@@ -93,8 +89,9 @@ class GraphState:
         failed: the recording ended with an error.
         turn: held while the graph is launched, or one that writes the same memory; changed while it is held.
         waiting: gates of shared operations that are part of it, and have run when it is launched first.
-        parts: other graphs that are part of it, and have run then too, but for those in bodies of conditionals.
-        has_run: as a part of another one. is_part_of: those. graph: its graph, while that is there.
+        parts: other graphs that are part of it, until it is launched, and whether they run then for sure, in no body.
+        ran_in: the other graph that it has run in as a part. may_have_run: it was in a body. is_part_of: those graphs.
+        graph: gives its graph, while that is there; None as long as it is recorded.
     """
 
     __slots__ = (
@@ -103,12 +100,13 @@ class GraphState:
         "failed",
         "generation",
         "graph",
-        "has_run",
         "is_current",
         "is_part_of",
         "is_recording",
         "last",
+        "may_have_run",
         "parts",
+        "ran_in",
         "turn",
         "waiting",
     )
@@ -122,10 +120,11 @@ class GraphState:
         self.failed = False
         self.turn = Turn(self)
         self.waiting: list[weakref.ref[Gate]] = []
-        self.parts: list[GraphState] = []
-        self.has_run = False
+        self.parts: list[tuple[GraphState, bool]] = []
+        self.ran_in: GraphState | None = None
+        self.may_have_run = False
         self.is_part_of: list[weakref.ref[GraphState]] = []
-        self.graph: Callable[[], CudaGraph[Any] | None] = _no_graph
+        self.graph: Callable[[], CudaGraph[Any] | None] | None = None
 
     def note_launched(self) -> None:
         """No lock held: what shared operations were made of may go, and with it objects of anybody's."""
@@ -133,25 +132,40 @@ class GraphState:
             gate = self.waiting.pop()()
             if gate is not None:
                 gate.note_launched()
-        for part in self.parts:
-            part.has_run = True
-            part.is_part_of.clear()
-            part.note_launched()
-        self.parts = []
+        parts, self.parts = self.parts, []
+        for part, is_sure in parts:
+            if is_sure:
+                part.ran_in = self
+                part.note_launched()
+            else:
+                part.note_maybe_launched()
+
+    def note_maybe_launched(self) -> None:
+        """As a part of a body of a conditional."""
+        self.may_have_run = True
+        for part, _ in self.parts:
+            part.note_maybe_launched()
 
     def note_part_of(self, whole: GraphState) -> None:
-        """It is launched in another graph."""
+        """It is launched in a recording."""
         for found in list(self.is_part_of):
             if found() is None:
                 with contextlib.suppress(ValueError):  # another thread has found it too
                     self.is_part_of.remove(found)
-        if not self.generation and not self.has_run:
+        if not self.generation:
             self.is_part_of.append(weakref.ref(whole))
+
+    def note_part_of_no_more(self, whole: GraphState) -> None:
+        """That was taken back, or is over."""
+        with contextlib.suppress(ValueError):
+            self.is_part_of.remove(weakref.ref(whole))
 
     def has_ended(self) -> bool:
         """It never was launched, and never will be."""
-        if self.failed or self.generation or self.has_run:
-            return self.failed
+        if self.failed:
+            return True
+        if self.graph is None or self.generation or self.ran_in is not None or self.may_have_run:
+            return False
         graph = self.graph()
         wholes = (found() for found in list(self.is_part_of))
         return (graph is None or graph.is_closed) and all(w is None or w.has_ended() for w in wholes)
@@ -196,12 +210,15 @@ class GraphState:
 
     def check_launched(self, in_body: bool) -> None:
         """For a shared operation that is part of the graph: raises where it may not have run."""
-        if in_body:
+        if self.ran_in is not None and not self.generation:
+            self.ran_in.check_launched(False)
+            return
+        if in_body or (self.may_have_run and not self.generation):
             raise NotFilledYetError(
                 "this shared operation is used first in the body of a conditional, which may not have run; use it "
                 "before the conditional, ca.zip(shared, ...), or make one for the body"
             )
-        if not self.generation and not self.has_run:
+        if not self.generation:
             raise NotFilledYetError(
                 "this shared operation is part of a graph, and runs with it; launch the graph first"
             )
@@ -365,7 +382,7 @@ class GraphBuffer(Buffer):
                 f"launch {self.generation} of the graph, which was to fill this tensor, failed ({self.state.error}); "
                 "launch the graph again"
             )
-        if self.state.generation < (self.generation or 0):
+        if self.state.generation < (self.generation or 0) and self.state.ran_in is None:
             raise NotFilledYetError(
                 "this output of a graph is empty: the first launch will fill it; launch the graph first, or use "
                 "what graph.launch() yields"

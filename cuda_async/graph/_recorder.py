@@ -672,9 +672,7 @@ class Recorder:
         """What shared operations that were recorded yield for others, as outputs of `graph`, which writes these."""
         state = self.state
         state.graph = weakref.ref(graph)
-        state.parts = [child for child, is_sure in self.children if is_sure]
-        for child, _ in self.children:
-            child.note_part_of(state)
+        state.parts = list(self.children)
         self._kept = []
         for gate, lane in self._shared:
             body = None if lane.body is self.nodes else lane.body
@@ -762,6 +760,8 @@ class Recorder:
         self._drop_captured(mark.captured)
         del self._overwritten[mark.overwritten :]
         del self.held[mark.held :]
+        for child, _ in self.children[mark.children :]:
+            child.note_part_of_no_more(self.state)
         del self.children[mark.children :]
         del self._yielded[mark.yielded :]
         for made in self._made or ():

@@ -86,6 +86,14 @@ NO_OUTCOME = (NotFilledYetError, StillReferredError)
 """Errors after which a shared operation counts as not run."""
 
 
+def repeated(error: BaseException) -> BaseException:
+    """Another one that says the same, without a traceback; itself, where a class of somebody's own is made otherwise."""
+    try:
+        return copy.copy(error)
+    except Exception:
+        return error
+
+
 def given_up_meanwhile() -> NotFilledYetError:
     """What a consumer gets where another thread gives the recording up that has the source's run."""
     return NotFilledYetError(
@@ -261,7 +269,7 @@ class Gate:
                 if isinstance(
                     error, NO_OUTCOME
                 ):  # only to be said: frames would keep what it waits for to end
-                    self.error = copy.copy(error)
+                    self.error = repeated(error)
                 elif error is not None:
                     self.error = error
                     self.traceback = error.__traceback__
@@ -365,7 +373,7 @@ class Gate:
             raise given_up_meanwhile()
         if error is not None:
             execution.sources += sources
-            raise copy.copy(error) if isinstance(error, NO_OUTCOME) else error.with_traceback(traceback)
+            raise repeated(error) if isinstance(error, NO_OUTCOME) else error.with_traceback(traceback)
         if is_recorded or recorder is not None:
             self._check_filled(execution, value, recorder, is_recorded)
         if submission is not None:

@@ -239,6 +239,121 @@ def test_what_is_part_of_a_graph_in_a_graph_is_free_when_both_have_ended(device,
     assert x.to_host().sync()[0] == 1.0
 
 
+@pytest.mark.parametrize("what", ["a shared operation", "an update"])
+def test_part_that_ends_while_the_whole_is_recorded_is_the_wholes(device, kernels, what):
+    x, y = ca.zeros(8).sync(), ca.zeros(8).sync()
+    graph = ca.fill(y, 3.0).graph().sync()
+    if what == "an update":
+        graph.update(kernels.scale(x, 1.0, 1.0))
+        part = graph.launch().graph().sync()
+    else:
+        shared = added(kernels, x)
+        part = shared.graph().sync()
+    with ca.CudaGraph.scope(device.create_stream()) as s:
+        s.record(part.launch())
+        part.close()
+        if what == "an update":
+            graph.launch().sync()
+        else:
+            with pytest.raises(NotFilledYetError):
+                shared.sync()
+    s.graph.launch().sync()
+    graph.launch().sync()
+    assert x.to_host().sync()[0] == 1.0
+
+
+def test_part_of_an_operation_that_was_taken_back_is_nobodys(device, kernels):
+    x = ca.zeros(8).sync()
+    shared = added(kernels, x)
+    part = shared.graph().sync()
+    with ca.CudaGraph.scope(device.create_stream()) as s:
+        with pytest.raises(ZeroDivisionError):
+            s.record(part.launch().then(lambda _: 1 / 0))
+        s.record(ca.fill(ca.zeros(8).sync(), 1.0))
+        part.close()
+        shared.sync()
+    s.graph.launch().sync()
+    assert x.to_host().sync()[0] == 1.0
+
+
+def where(flag, op):
+    return ca.if_else(flag, lambda: op, lambda: ca.value(None))
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+@pytest.mark.parametrize("end", ["closed", "dropped"])
+def test_part_in_a_body_may_have_run_however_the_whole_ends(device, kernels, taken, end):
+    x, flag = ca.zeros(8).sync(), ca.full(1, taken, "int32").sync()
+    shared = added(kernels, x)
+    part = shared.map(lambda _: None).graph().sync()
+    middle = part.launch().graph().sync()
+    whole = where(flag, middle.launch()).graph().sync()
+    part.close()
+    del part, middle
+    gc.collect()
+    with pytest.raises(NotFilledYetError, match="launch the graph first"):
+        shared.sync()
+    whole.launch().sync()
+    if end == "closed":
+        whole.close()
+    del whole
+    gc.collect()
+    with pytest.raises(NotFilledYetError, match="body of a conditional, which may not have run"):
+        shared.sync()
+    assert x.to_host().sync()[0] == taken
+
+
+def test_part_of_a_launch_that_failed_has_not_run(host, kernels):
+    x, z = ca.zeros(8).sync(), ca.zeros(8).sync()
+    shared = added(kernels, x).map(lambda _: None).shared()
+    part = shared.graph().sync()
+    whole = kernels.wild_write.launch(1, 1, 64).then(lambda _: part.launch()).graph().sync()
+    with pytest.raises(ca.CudaAsyncError, match="wild_write"):
+        whole.launch().sync()
+    with pytest.raises(
+        NotFilledYetError, match="launch 1 of the graph that this shared operation is part of failed"
+    ):
+        shared.then(lambda _: kernels.scale(z, 1.0, 1.0)).sync()
+    assert [t.to_host().sync()[0] for t in (x, z)] == [0.0, 0.0]
+
+
+def test_output_of_a_part_is_stale_when_the_whole_was_launched(device, kernels):
+    shared = ca.full(8, 2.0).shared()
+    part = shared.graph().sync()
+    whole = part.launch().graph().sync()
+    whole.launch().sync()
+    with pytest.raises(ca.StaleOutputError, match="this output of a graph is stale") as caught:
+        shared.to_host().sync()
+    assert type(caught.value) is ca.StaleOutputError
+
+
+class MadeOtherwise(NotFilledYetError):
+    def __init__(self, what, why):
+        super().__init__(f"{what}: {why}")
+
+
+class Prepared(ca.DeviceOp[None]):
+    """By a worker thread."""
+
+    def prepare(self, ctx):
+        """Nothing to do."""
+
+    def execute(self, ctx):
+        """Nothing to do."""
+
+
+@pytest.mark.timeout(30)
+def test_refusal_of_a_class_of_ones_own_comes_out(device):
+    def refused(_):
+        raise MadeOtherwise("it", "as planned")
+
+    shared = Prepared().then(refused).shared()
+    futures = [shared.start() for _ in range(2)]
+    for future in futures:
+        with pytest.raises(MadeOtherwise, match="it: as planned"):
+            future.sync()
+
+
 def test_what_builds_on_an_operation_of_a_body_runs_when_that_graph_has_ended(device, kernels):
     x, z, flag = ca.zeros(8).sync(), ca.zeros(8).sync(), ca.zeros(1, "int32").sync()
     inner = added(kernels, x)
