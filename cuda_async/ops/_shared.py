@@ -87,7 +87,7 @@ NO_OUTCOME = (NotFilledYetError, StillReferredError)
 
 
 def repeated(error: BaseException) -> BaseException:
-    """Another one that says the same, without a traceback; itself, where a class of somebody's own is made otherwise."""
+    """Another one that says the same, without a traceback; itself where its class, of somebody's own, forbids it."""
     try:
         return copy.copy(error)
     except Exception:
