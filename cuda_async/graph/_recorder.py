@@ -540,9 +540,8 @@ class Recorder:
     def note_shared(self, stream: RecordingStream, gate: Gate) -> None:
         """The source of a shared operation is recorded on `stream`."""
         self._shared.append((gate, stream._lane))
-        if (
-            self.state.failed
-        ):  # by a run that another thread has not ended yet; whoever gave up has looked by now
+        # in a run that another thread has not ended yet: whoever gave up may have looked already
+        if self.state.failed:
             gate.undo(self, self._leaving)
 
     def check_shared(self, stream: RecordingStream, gate: Gate) -> None:
@@ -735,9 +734,8 @@ class Recorder:
         self._undo(mark.shared, mark.updated)
         if self.leaving():
             return False
-        self._undo(
-            mark.shared, mark.updated
-        )  # nobody is at a step now: this is all that others noted meanwhile
+        # nobody is at a step now, but somebody may have noted more meanwhile
+        self._undo(mark.shared, mark.updated)
         del self._shared[mark.shared :]
         del self._updated[mark.updated :]
         self.root.tail, self.root.extra, self.inputs = mark.tail, mark.extra, mark.inputs

@@ -266,9 +266,8 @@ class Gate:
             if not self.settled and self.source is None:
                 self.value = value
                 self.device = _device_of(value)
-                if isinstance(
-                    error, NO_OUTCOME
-                ):  # only to be said: frames would keep what it waits for to end
+                # frames would keep what it waits for to end
+                if isinstance(error, NO_OUTCOME):
                     self.error = repeated(error)
                 elif error is not None:
                     self.error = error
@@ -338,9 +337,8 @@ class Gate:
             self._forget()
             self.running = self._recorder = None  # last: an interrupt may come before
         try:
-            if (
-                running is not None and running.cancel() and left in leaving
-            ):  # it would go on into the recording
+            # it would go on into the recording
+            if running is not None and running.cancel() and left in leaving:
                 leaving.remove(left)
             self._wake()
         finally:  # after an interrupt too: what waits here ends what others wait for
