@@ -58,7 +58,7 @@ FIELDS = {
     DeviceFuture: ("_state", "_submission", "_value", "_error", "_execution"),
     Gate: ("source", "settled", "value", "error", "submission"),
     Unfinished: ("_done", "_callbacks"),
-    Updates: ("last", "_waiting"),
+    Updates: ("last", "_waiting", "_recorded"),
 }
 BROKEN: list[str] = []
 
@@ -744,6 +744,9 @@ def test_updates_are_numbered_and_kept_under_their_lock(guarded, host):
     graph = ca.copy(x).graph().sync()
     graph.update(ca.fill(x, 2.0))
     assert graph.launch().to_host().sync().tolist() == [2.0] * 4
+    graph.update(ca.fill(x, 3.0))
+    graph.launch().graph().sync().close()
+    assert graph.launch().to_host().sync().tolist() == [3.0] * 4
 
 
 def test_recording_that_was_abandoned_is_discarded_once(host, monkeypatch):
