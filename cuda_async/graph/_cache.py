@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 
 _NOTHING = object()
+"""No key."""
 
 
 class GraphCache(Generic[K, T]):

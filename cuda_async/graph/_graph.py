@@ -356,7 +356,8 @@ class CudaGraph(Generic[T]):
         begins to run runs it, and has its errors. One that is dropped, or cancelled before it begins, leaves it to the
         next of them. So does one that is cancelled later, or fails by an earlier update, before all of this one is
         enqueued: it runs once, so where it has begun it goes on, and the next launch waits for it. A capture that is
-        cancelled or fails leaves all updates that it recorded, but for one that it failed by.
+        cancelled or fails, or whose graph ends without a launch, leaves all updates that it recorded, but for one that
+        it failed by. Recorded in the body of a conditional, such a launch is a `CaptureError`.
         """
         self._check_open()
         if not isinstance(op, DeviceOp):

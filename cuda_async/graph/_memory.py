@@ -156,12 +156,12 @@ class GraphState:
             self.is_part_of.append(weakref.ref(whole))
 
     def note_part_of_no_more(self, whole: GraphState) -> None:
-        """That was taken back, or is over."""
+        """The recording has taken the launch back."""
         with contextlib.suppress(ValueError):
             self.is_part_of.remove(weakref.ref(whole))
 
     def has_ended(self) -> bool:
-        """It never was launched, and never will be."""
+        """It never was launched, by itself or as a part of another graph, and never will be."""
         if self.failed:
             return True
         if self.graph is None or self.generation or self.ran_in is not None or self.may_have_run:

@@ -56,7 +56,7 @@ class Updates:
     def put_back(self, updates: Iterable[_Update]) -> None:
         """Of a launch that does not run them; some may be there still."""
         given = set(updates)
-        while not self._is_closed:
+        while given and not self._is_closed:
             before = self._waiting
             if self._replace(before, tuple(sorted({*before, *given}))):
                 return
@@ -146,7 +146,7 @@ class UpdatedGraphLaunch(DeviceOp[T]):
         recorder: Any = execution.ctx.stream._recorder
         self._is_recorded = recorder is not None
         try:
-            self.give_back()
+            self.give_back()  # of an earlier run, where this launch is shared
             self._updates.take(self, self._last, execution.owner)
             if recorder is not None and self.ahead:
                 recorder.note_updated(execution.ctx.stream, self)

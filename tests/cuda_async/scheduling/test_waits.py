@@ -495,6 +495,20 @@ def test_looking_at_work_while_another_thread_closes_its_device_says_nothing(ste
     assert future.sync().shape == (4,)
 
 
+def in_flight(stream, count):
+    """So many submissions."""
+    return [ca.zeros(4).start(ca.SingleStream(stream))._submission for _ in range(count)]
+
+
+def slept_for(submission):
+    """Is set when it is done, for which the stream's thread sleeps in the driver from now on."""
+    told = threading.Event()
+    assert submission.add_callback(told.set)
+    while not submission.sleepers:
+        pass
+    return told
+
+
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("wait", ["block", "callback"])
 def test_who_waits_for_earlier_work_does_not_wait_for_later(stepped, monkeypatch, wait):
@@ -502,11 +516,8 @@ def test_who_waits_for_earlier_work_does_not_wait_for_later(stepped, monkeypatch
     monkeypatch.setattr(_submission, "LOOK_S", 20.0)
     stepped.driver.notifies = False
     stream = stepped.create_stream()
-    earlier, later = (ca.zeros(4).start(ca.SingleStream(stream))._submission for _ in range(2))
-    told = {submission: threading.Event() for submission in (earlier, later)}
-    assert later.add_callback(told[later].set)
-    while not later.sleepers:
-        pass
+    earlier, later = in_flight(stream, 2)
+    told = {earlier: threading.Event(), later: slept_for(later)}
     if wait == "block":
         blocked = threading.Thread(target=lambda: (earlier.block(), told[earlier].set()))
         blocked.start()
@@ -532,7 +543,7 @@ def test_thread_that_sleeps_for_later_work_stays_where_there_is_none_for_earlier
     """Who waits for the earlier hears that at once, and the others are told as before."""
     stepped.driver.notifies = False
     stream = stepped.create_stream()
-    submissions = [ca.zeros(4).start(ca.SingleStream(stream))._submission for _ in range(3)]
+    submissions = in_flight(stream, 3)
     told = [threading.Event() for _ in submissions]
     for number in (1, 2):
         assert submissions[number].add_callback(told[number].set)
@@ -590,11 +601,8 @@ def test_thread_that_was_replaced_leaves_the_bell_to_the_other(stepped, monkeypa
     stepped.driver.event_synchronize = refused_at_the_end
     stepped.driver.notifies = False
     stream = stepped.create_stream()
-    earlier, later = (ca.zeros(4).start(ca.SingleStream(stream))._submission for _ in range(2))
-    told = {submission: threading.Event() for submission in (earlier, later)}
-    assert later.add_callback(told[later].set)
-    while not later.sleepers:
-        pass
+    earlier, later = in_flight(stream, 2)
+    told = {earlier: threading.Event(), later: slept_for(later)}
     replaced = stream._waiter
     assert earlier.add_callback(told[earlier].set)
     while not earlier.sleepers:
