@@ -301,7 +301,9 @@ class Driver(Protocol):
         """Page-locked host memory that every device of the process may copy from and to. Slow."""
         ...
 
-    def pinned_free(self, address: int) -> None: ...
+    def pinned_free(self, address: int) -> None:
+        """No copy uses it any more. Of a closed driver too: arrays on such memory may outlive it."""
+        ...
 
     def copy_host_to_device_async(self, dst: int, src: int, size_bytes: int, stream: StreamHandle) -> None:
         """`src` is pinned. Hot."""

@@ -43,7 +43,7 @@ from ._dtypes import (
 from ._layout import as_shape, contiguous_strides, extent, shares_elements
 from ._op_factory import OpFactory, install
 from ._partition import MappedPartition, Partition
-from ._pinned import PinnedBlock, PinnedPool
+from ._pinned import PinnedBlock, PinnedPool, free_left_behind
 from ._tensor import Tensor, host_view
 from ._usage import Usage
 
@@ -81,6 +81,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "free_left_behind",
     "host_view",
     "import_capsule",
     "install",

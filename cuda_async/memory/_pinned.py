@@ -4,11 +4,13 @@ The driver copies asynchronously only from and to pinned memory, and allocating 
 blocks are kept. A `PinnedBlock` goes back to its pool when its last reference goes: submissions hold one
 until the device has passed the copy, and a NumPy array made on it holds one as its base.
 
-The finalizer may run on any thread at any moment, so it only appends to a deque.
+The finalizer may run on any thread at any moment, so it only appends to a deque. Arrays may outlive the device: what
+they held goes back to the driver when the next pool takes new memory, or is left too (`free_left_behind`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 from collections import deque
@@ -19,7 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     from ..driver import Driver
 
-__all__ = ["PinnedBlock", "PinnedPool"]
+__all__ = ["PinnedBlock", "PinnedPool", "free_left_behind"]
 
 SMALLEST_BYTES = 4096
 SLAB_BYTES = 1 << 20
@@ -86,6 +88,7 @@ class PinnedPool:
             return block
         capacity = self.capacity_for(size_bytes)
         slab = max(capacity, SLAB_BYTES)
+        free_left_behind()
         base = self._driver.pinned_alloc(slab)  # outside the lock, which event loops take
         with self._lock:
             self.reserved_bytes += slab
@@ -101,6 +104,11 @@ class PinnedPool:
             released = [base for capacity in self._slabs for base in self._take_whole_slabs(capacity)]
         for base in released:
             self._driver.pinned_free(base)
+
+    def leave(self) -> None:
+        """The device is closed, and past all copies. What is in use still goes back later."""
+        _left.append(self)
+        free_left_behind()
 
     def _take_whole_slabs(self, capacity: int) -> list[int]:
         """Lock held: the slabs of such blocks that nobody has a block of, which are forgotten."""
@@ -126,3 +134,16 @@ class PinnedPool:
         while returned:
             capacity, address = returned.popleft()
             self._free.setdefault(capacity, []).append(address)
+
+
+_left: list[PinnedPool] = []
+"""Of devices that are closed, and whose memory somebody still has."""
+
+
+def free_left_behind() -> None:
+    """Give back what came back to pools whose device is closed. Slow where there is some."""
+    for pool in list(_left):
+        pool.trim()
+        if not pool.reserved_bytes:
+            with contextlib.suppress(ValueError):  # another thread has seen it too
+                _left.remove(pool)

@@ -750,8 +750,6 @@ class Device:
                 submission.synchronize()
         if self.is_open and self.is_healthy:
             self.collect(everything=True)
-            if self._pinned is not None:
-                self._pinned.trim()
         self._close("it was given back with close(); Device(name) makes another one")
 
     async def __aenter__(self) -> Device:
@@ -812,6 +810,7 @@ class Device:
         callbacks: list[Callable[[], None]] = []
         try:
             with self._lock:
+                is_idle = not any(stream._pending for stream in self._streams)
                 for stream in self._streams:
                     stream._fail_pending(was_closed, released, callbacks)  # of another thread, meanwhile
                     if not stream._closed:
@@ -821,6 +820,8 @@ class Device:
             call_each(callbacks)
         if driver is not None:
             driver.close()
+        if self._pinned is not None and is_idle:
+            self._pinned.leave()
 
 
 # ------------------------------------------------------------------------- which there are

@@ -107,6 +107,7 @@ def _at_exit() -> None:
     """Let work in flight finish or give it up, and close drivers; never raises, never hangs on a lost device."""
     for device in all_open_devices():
         try:
+            device._pinned = None  # the end of the process frees it, and waits for nothing
             device._close("the interpreter is exiting")
         except Exception as error:
             print(f"cuda_async: closing {device} failed: {error}", file=sys.stderr)

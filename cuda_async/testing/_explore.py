@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..driver.host import ReplayedOrder, SeededOrder
+from ..memory import free_left_behind
 from ._search import Search
 from ._trace import format_trace, parse_trace
-from ._world import free_pinned, run_program
+from ._world import run_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -134,7 +135,7 @@ def explore(
         finally:
             gc.collect()  # devices of runs that are over, while it need not look through everything else
             gc.unfreeze()
-            free_pinned()
+            free_left_behind()
             if was_enabled:
                 gc.enable()
     failure = found.failure
@@ -189,7 +190,6 @@ def _run(
     found.runs += 1
     if found.runs % _COLLECT_EVERY == 0:
         gc.collect()
-        free_pinned()
     try:
         run_program(program, order, memory_bytes, check)
     except Exception as error:

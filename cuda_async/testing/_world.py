@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..driver.host import DrawnOrder
 
-__all__ = ["free_pinned", "run_program"]
+__all__ = ["run_program"]
 
 
 # Any: a program may return what it likes, or a coroutine of it.
@@ -68,24 +68,6 @@ def run_program(
                 device.synchronize()
     finally:
         device._close("the run is over")
-        _left.append((device, driver))
-
-
-_left: list[tuple[Device, HostDriver]] = []
-"""Devices of runs that are over, whose pinned memory may still be in use: arrays do not keep it, only its blocks."""
-
-
-def free_pinned() -> None:
-    """Give back the pinned memory of earlier runs of which no array is left."""
-    kept = []
-    for device, driver in _left:
-        pool = device._pinned
-        if pool is not None and not pool.is_unused():
-            kept.append((device, driver))
-        elif pool is not None:
-            for address in list(driver._pinned):
-                driver.pinned_free_now(address)
-    _left[:] = kept
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ import weakref
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from ...errors import ClosedError, CompileError, ContextError
+from ...errors import ClosedError, CompileError, ContextError, CudaAsyncError
 from ...native import native
 from .._protocol import EventHandle, FunctionHandle, StreamHandle
 from ._bindings import FORKED, find_driver
@@ -70,6 +70,7 @@ class CudaDriver(GraphCalls):
         self._borrowed_streams: dict[int, int] = {}
         self._configs: dict[object, Any] = {}
         self._large_clusters: set[int] = set()
+        self._is_closed = False
 
     # -- the device
 
@@ -89,6 +90,7 @@ class CudaDriver(GraphCalls):
             return
         with contextlib.suppress(Exception):  # at interpreter exit anything may be gone already
             self.pool_trim(0)
+        self._is_closed = True
         self._become_unusable(
             lambda: ClosedError(f"the driver of {self.label} is closed; open the device again")
         )
@@ -479,6 +481,13 @@ def _do_nothing(self: CudaDriver, *_: object, **__: object) -> None:
     return None
 
 
+def _free_of_closed(self: CudaDriver, address: int) -> None:
+    """The context of a closed device lives on, and what arrays have of it goes back as they do."""
+    if self._is_closed:
+        with contextlib.suppress(CudaAsyncError):
+            CudaDriver.pinned_free(self, address)
+
+
 UnusableDriver = cast(
     "type[CudaDriver]",
     type(
@@ -489,6 +498,7 @@ UnusableDriver = cast(
             "__doc__": "A driver whose device is lost, closed, or of a forked process: every call says so.",
             **dict.fromkeys(_REFUSED, _refuse),
             **dict.fromkeys(_QUIET, _do_nothing),
+            "pinned_free": _free_of_closed,
         },
     ),
 )

@@ -189,7 +189,7 @@ class HostDriver(SteppedControls):
     def close(self) -> None:
         """Drop all work, unload all modules and refuse everything from now on.
 
-        Pinned memory stays: arrays made on it may outlive the device.
+        Pinned memory stays until it is freed: arrays made on it may outlive the device.
         """
         self._refuse(_closed)
         self.memory.checker = None  # what goes now goes with the device
@@ -432,11 +432,7 @@ class HostDriver(SteppedControls):
         return list(self._pinned.items())
 
     def pinned_free(self, address: int) -> None:
-        self._check()
-        self.pinned_free_now(address)
-
-    def pinned_free_now(self, address: int) -> None:
-        """`pinned_free` on a closed or lost device too."""
+        """On a closed or lost device too."""
         try:
             pinned_release(address)
         except ValueError as error:

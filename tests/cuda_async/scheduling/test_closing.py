@@ -167,6 +167,35 @@ for _ in range(50):
     assert not errors, errors
     assert not device.is_open
 """,
+    "arrays that outlive it give their pinned memory back": """
+from cuda_async.memory import _pinned
+
+def is_pinned(array_address):
+    if NAME.startswith("host"):
+        from cuda_async.driver.host import _memory
+        return _memory._pinned.find(array_address) is not None
+    from cuda.bindings import driver
+    return driver.cuMemHostGetFlags(array_address)[0] == 0
+
+def downloads():
+    with ca.use_device(ca.Device(NAME)):
+        return [ca.from_host(np.arange(n, dtype="i4")).to_host().sync() for n in (1000, 3 << 20)]
+
+arrays = downloads()
+pool = ca.Device(NAME).pinned
+ca.Device(NAME).close()
+assert pool.reserved_bytes == 17 << 20
+addresses = [array.ctypes.data for array in arrays]
+assert [is_pinned(address) for address in addresses] == [True, True]
+assert [int(array[-1]) for array in arrays] == [999, (3 << 20) - 1]
+arrays.pop()
+assert int(downloads()[0][-1]) == 999  # takes new memory
+assert pool.reserved_bytes == 1 << 20
+assert int(arrays.pop()[-1]) == 999
+ca.Device(NAME).close()
+assert [is_pinned(address) for address in addresses] == [False, False]
+assert not _pinned._left
+""",
     "work in flight is waited for": """
 async def main():
     device = ca.Device(NAME)

@@ -451,6 +451,19 @@ def test_pool_for_which_there_is_no_memory_says_so(api):
         CudaDriver(api, 0, api.CUcontext(1), api.CUdevice(0))
 
 
+def test_closed_driver_gives_pinned_memory_back(api, driver):
+    """Arrays made on it may outlive the device; errors are nobody's then."""
+    small, large, other = driver.pinned_alloc(4096), driver.pinned_alloc(16 << 20), driver.pinned_alloc(64)
+    driver.close()
+    driver.pinned_free(small)
+    driver.pinned_free(large)
+    assert api.named("cuMemFreeHost") == [(small,)]
+    assert api.named("cuMemHostUnregister") == [(large,)]
+    api.fail("cuMemFreeHost", 700, 1)
+    driver.pinned_free(other)
+    assert api.named("cuMemFreeHost") == [(small,), (other,)]
+
+
 def test_pinned_memory_is_portable(api, driver):
     address = driver.pinned_alloc(4096)
     driver.pinned_free(address)
