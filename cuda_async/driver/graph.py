@@ -47,10 +47,13 @@ class Node:
     Attributes:
         renewed: memory, (address, bytes) each, that was one tensor's before it and is another's from it on. For
             devices that check.
+        read, written: address and size of each buffer that it was said to use so; for who changes nodes.
     """
 
     dependencies: tuple[Node, ...] = field(default=(), repr=False)
     renewed: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    read: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    written: tuple[tuple[int, int], ...] = field(default=(), repr=False)
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
@@ -62,7 +65,7 @@ class EmptyNode(Node):
 class KernelNode(Node):
     """A kernel launch. `arguments` is the node's own; `programmatic` as for `Driver.launch_with_attributes`.
 
-    `written` is address and size of each buffer that the launch was said to write; for who changes arguments.
+    `recorded_written` is `written` as it was first.
     """
 
     name: str
@@ -74,7 +77,7 @@ class KernelNode(Node):
     cluster: tuple[int, int, int] | None = None
     cooperative: bool = False
     programmatic: bool = False
-    written: tuple[tuple[int, int], ...] = ()
+    recorded_written: tuple[tuple[int, int], ...] = field(default=(), repr=False)
 
 
 @dataclass(eq=False, kw_only=True, slots=True)

@@ -22,10 +22,6 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-_NOTHING = object()
-"""No key."""
-
-
 class GraphCache(Generic[K, T]):
     """Graphs by key: of a batch size, a pair of sizes, or whatever tells shapes apart.
 
@@ -148,7 +144,7 @@ class GraphCache(Generic[K, T]):
             self._graphs.move_to_end(place)
             return found
 
-    def _make_room(self, captured: object = _NOTHING) -> list[SharedOp[CudaGraph[T]]]:
+    def _make_room(self, captured: SharedOp[CudaGraph[T]] | None = None) -> list[SharedOp[CudaGraph[T]]]:
         """Take out what is of no use, and the oldest that are more than are kept; `captured` has its graph just now."""
         out: list[Hashable] = []
         ready: list[Hashable] = []
@@ -157,7 +153,7 @@ class GraphCache(Generic[K, T]):
             for place, op in self._graphs.items():
                 if _is_useless(op):
                     out.append(place)
-                elif isinstance(op._gate.value, CudaGraph) or place == captured:
+                elif isinstance(op._gate.value, CudaGraph) or op is captured:
                     ready.append(place)
                 else:
                     waiting.append(place)
@@ -181,7 +177,8 @@ class GraphCache(Generic[K, T]):
                     f"build({key!r}) returned an operation that yields a graph; return what is to be captured, or "
                     "op.graph(inputs=...) itself"
                 )
-            dropped = self._make_room(key)
+            with self._lock:
+                dropped = self._make_room(self._graphs.get(key))
             del dropped
             return graph
 

@@ -91,7 +91,7 @@ class _BodyFrame:
         body = _operation_of(self.op._bodies[len(self.bodies)])
         recorder = self.stream._lane.recorder
         self.ctx = execution.ctx
-        self.current = recorder.begin_body(self.stream)
+        self.current = recorder.begin_body(self.stream, repeats=self.op._kind is ConditionKind.WHILE)
         execution.ctx = self.current._lane.context
         execution.frames.append(self)
         return body._take()

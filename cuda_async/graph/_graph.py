@@ -32,7 +32,7 @@ from ..memory import Buffer, Mut, Read, Tensor, Usage
 from ..ops import DeviceOp, collect, fill, memcpy
 from ..ops._unprepared import UNPREPARED
 from ..scheduling import order_read, order_write, wait_for_submission
-from ._memory import root_of
+from ._memory import FIRST_RUN, GraphBuffer, root_of
 from ._nodes import all_nodes, nodes_of
 from ._outputs import OutputTemplate
 from ._picture import graph_to_dot, graph_to_svg
@@ -157,7 +157,7 @@ class CudaGraph(Generic[T]):
         self._more_writes = list(recorder.root.writes)
         held = list({id(thing): thing for thing in recorder.held}.values())
         self._contents = _Contents(recorder.device, held, recorder.captured)
-        self._inputs = dict(recorder.inputs)
+        self._inputs = {name: self._settable(tensor) for name, tensor in recorder.inputs.items()}
         self._updates = Updates()
         self._executable = None
         self._closed = False
@@ -173,9 +173,19 @@ class CudaGraph(Generic[T]):
         self._check_inputs(recorder)
         for buffer in self._template.shared:
             buffer.note_shared()
+        for owner in self._template.whose:
+            self._state.note_writes(owner)
         recorder.take_shared(self, self._writes)
         recorder.release()
         return self
+
+    def _settable(self, tensor: Tensor) -> Tensor:
+        """What another graph yields is good until that one's next launch; it is set whichever launch was the last."""
+        given = tensor._buffer
+        if not isinstance(given, GraphBuffer) or given.state is self._state:
+            return tensor
+        memory = GraphBuffer(self._state, None, given.root, given.start, given.size_bytes, whose=given.whose)
+        return Tensor._make(memory, tensor._address, tensor.dtype, tensor.shape, tensor.strides)
 
     def _check_inputs(self, recorder: Recorder) -> None:
         """Refuse an input that nothing recorded uses: setting it would do nothing."""
@@ -381,15 +391,12 @@ class CudaGraph(Generic[T]):
         executable = self._executable
         assert executable is not None
         stream = ctx.stream
-        if ctx.device is not self._device:
-            raise ContextError(
-                f"the graph was captured on {self._device}, but this runs on {ctx.device}; capture it there too"
-            )
+        self._check_device(ctx)
         if stream._recorder is not None:
             recorder: Any = stream._recorder
             self._record_into(recorder, stream)  # type: ignore[arg-type]  # with it comes such a stream
             if copies:
-                return self._template.build_copy(recorder.state, 1, ctx)
+                return self._template.build_copy(recorder.state, FIRST_RUN, ctx)
             output, buffers = self._template.build_recorded(recorder.state)
             recorder.note_outputs(stream, self._state, buffers)
             return output
@@ -405,10 +412,19 @@ class CudaGraph(Generic[T]):
                 state.note_launched()
             raise
         if state.waiting or state.parts:
-            state.note_launched()
+            try:
+                state.note_launched()
+            finally:  # behind an interrupt: what is left
+                state.note_launched()
         if copies:
             return self._template.build_copy(state, generation, ctx)
         return self._template.build(state, generation)
+
+    def _check_device(self, ctx: ExecutionContext) -> None:
+        if ctx.device is not self._device:
+            raise ContextError(
+                f"the graph was captured on {self._device}, but this runs on {ctx.device}; capture it there too"
+            )
 
     def _enqueue(self, ctx: ExecutionContext, executable: _Executable) -> int:
         """Which launch it is."""
@@ -447,8 +463,7 @@ class CudaGraph(Generic[T]):
         with self._device._lock:
             if is_yielded:
                 self._state.is_current = False
-            for other in self._state.linked():  # what those yield is not known here
-                other.is_current = False
+            self._state.overwrite()  # what others yield is not known here
 
     def _refuse_freed(self, buffer: Buffer) -> NoReturn:
         raise ClosedError(
@@ -467,7 +482,10 @@ class CudaGraph(Generic[T]):
             recorder.note_read(stream, buffer)
         for buffer in self._writes:
             recorder.note_write(stream, buffer)
-        recorder.overwrite_outputs(self._state)
+        is_sure = lane.body is recorder.nodes
+        if not is_sure and self._state.has_updates():
+            recorder.refuse_updates_in_body()
+        recorder.overwrite_outputs(lane, self._state)
         node = ChildNode(nodes=copied_nodes(self._nodes, recorder, self._uses))
         lane.add(node)
         # What its nodes use is theirs, and may be changed there.
@@ -477,7 +495,7 @@ class CudaGraph(Generic[T]):
         )
         recorder.held.append(self._contents)
         self._state.note_part_of(recorder.state)
-        recorder.children.append((self._state, lane.body is recorder.nodes))
+        recorder.children.append((self._state, is_sure))
 
     # -- changing nodes
 

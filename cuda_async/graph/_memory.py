@@ -10,11 +10,15 @@ Every launch writes the same memory again, so what a launch yields is good until
 buffer over part of another one (its root) with a generation: the number of the launch that fills it. Its address can
 be had only while that is the last launch; everybody who uses a buffer asks for its address and finds out. Views
 share the buffer, so they share the generation. A graph may yield memory that is not its own, but that it writes:
-that comes in a `GraphBuffer` too, while the caller's own tensor over the same memory stays what it is.
+that comes in a `GraphBuffer` too, while the caller's own tensor over the same memory stays what it is. Where it is
+another graph's memory, launches of that one make it stale (`GraphState.written_by`).
 
 A graph that is launched inside another one's recording shares its memory with it: launching one makes the outputs of
 both stale (`GraphState.linked()`), and they take turns in being launched: setting inputs, launching and copying the
 output is one step for all of them (`Turn`).
+
+What is made while a graph is recorded, and is known outside (by shared operations), is of its first run: by itself, or
+as a part of another graph.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
     from ..scheduling import Device, Stream
     from ._graph import CudaGraph
 
-__all__ = ["GraphBuffer", "GraphMemory", "GraphState", "root_of"]
+__all__ = ["FIRST_RUN", "GraphBuffer", "GraphMemory", "GraphState", "root_of"]
 
 T = TypeVar("T")
 
@@ -45,6 +49,8 @@ OF_A_BODY = (
     "this tensor is made in the body of a conditional, which may not have run; write what is used outside of the body "
     "into a tensor that exists before the conditional"
 )
+FIRST_RUN = 0
+"""As a generation: of the first launch, or of the first one of another graph that this one is part of."""
 ALIGNMENT_BYTES = 256
 """As of the device's own allocations."""
 SMALLEST_CHUNK_BYTES = 64 << 10
@@ -53,22 +59,23 @@ LARGEST_CHUNK_BYTES = 8 << 20
 
 
 class Turn:
-    """Held while a graph is launched, and inputs and output are seen to: a lock that linked graphs have in common.
+    """Held while a graph is launched, and inputs and output are seen to: a lock that graphs have in common.
 
     Which lock that is changes when graphs are linked, and then with the old one held: whoever has got a lock looks
     whether it is the right one still. It is taken and let go by `with` itself: in a method of ours, an interrupt
     could come in between, and the graph would be held for ever.
 
     Attributes:
-        states: of the graphs that have the lock in common. A list is never changed, only replaced: graphs end at any
-            moment, on any thread, also while another one goes through it.
+        states: of the graphs that have the lock in common. linked: of those whose outputs a launch makes stale. A list
+            is never changed, only replaced: graphs end at any moment, on any thread, also while another one goes
+            through it.
     """
 
-    __slots__ = ("lock", "states")
+    __slots__ = ("linked", "lock", "states")
 
     def __init__(self, state: GraphState) -> None:
         self.lock = threading.RLock()
-        self.states = [weakref.ref(state)]
+        self.states = self.linked = [weakref.ref(state)]
 
     def hold(self, work: Callable[[], T]) -> T:
         """What `work()` gives, which is called with the lock held."""
@@ -90,7 +97,11 @@ class GraphState:
         turn: held while the graph is launched, or one that writes the same memory; changed while it is held.
         waiting: gates of shared operations that are part of it, and have run when it is launched first.
         parts: other graphs that are part of it, until it is launched, and whether they run then for sure, in no body.
-        ran_in: the other graph that it has run in as a part. may_have_run: it was in a body. is_part_of: those graphs.
+        ran_in: the other graph that it has run in as a part, first. runs: how often it ran so, or may have.
+        may_have_run: it was in a body. is_part_of: those graphs.
+        updates: gates of updates that are part of it, and run when it is launched first.
+        written_by: graphs that write this one's memory and yield it. overwritten: by whose memory that is, the last
+            generation of which what this graph has yielded of it is good no more.
         graph: gives its graph, while that is there; None as long as it is recorded.
     """
 
@@ -105,10 +116,14 @@ class GraphState:
         "is_recording",
         "last",
         "may_have_run",
+        "overwritten",
         "parts",
         "ran_in",
+        "runs",
         "turn",
+        "updates",
         "waiting",
+        "written_by",
     )
 
     def __init__(self) -> None:
@@ -122,29 +137,55 @@ class GraphState:
         self.waiting: list[weakref.ref[Gate]] = []
         self.parts: list[tuple[GraphState, bool]] = []
         self.ran_in: GraphState | None = None
+        self.runs = 0
         self.may_have_run = False
+        self.updates: list[weakref.ref[Gate]] = []
+        self.written_by: list[weakref.ref[GraphState]] = []
+        self.overwritten: dict[GraphState | None, int] = {}
         self.is_part_of: list[weakref.ref[GraphState]] = []
         self.graph: Callable[[], CudaGraph[Any] | None] | None = None
 
     def note_launched(self) -> None:
-        """No lock held: what shared operations were made of may go, and with it objects of anybody's."""
+        """Turn held, no other lock: what shared operations were made of may go, and with it objects of anybody's.
+
+        An interrupt leaves what it came into to the next one who calls.
+        """
         while self.waiting:
-            gate = self.waiting.pop()()
+            gate = self.waiting[-1]()
             if gate is not None:
                 gate.note_launched()
-        parts, self.parts = self.parts, []
-        for part, is_sure in parts:
+            self.waiting.pop()
+        while self.parts:
+            part, is_sure = self.parts[-1]
             if is_sure:
-                part.ran_in = self
+                part.runs += 1
+                part.ran_in = part.ran_in or self
                 part.note_launched()
             else:
                 part.note_maybe_launched()
+            self.parts.pop()
 
     def note_maybe_launched(self) -> None:
         """As a part of a body of a conditional."""
+        self.runs += 1
         self.may_have_run = True
         for part, _ in self.parts:
             part.note_maybe_launched()
+
+    def is_last(self, generation: int) -> bool:
+        """Whether its memory holds what that launch, or the `FIRST_RUN`, wrote."""
+        if generation != FIRST_RUN:
+            return generation == self.generation and self.is_current
+        if self.ran_in is not None:
+            return self.runs == 1 and not self.generation and self.ran_in.is_last(FIRST_RUN)
+        return self.generation == 1 and self.is_current
+
+    def has_updates(self) -> bool:
+        """Whether updates run with its next launch."""
+        gates = (found() for found in self.updates)
+        return any(gate is not None and not gate.has_run for gate in gates) or any(
+            is_sure and part.has_updates() for part, is_sure in self.parts
+        )
 
     def note_part_of(self, whole: GraphState) -> None:
         """It is launched in a recording."""
@@ -167,17 +208,36 @@ class GraphState:
         if self.graph is None or self.generation or self.ran_in is not None or self.may_have_run:
             return False
         graph = self.graph()
-        wholes = (found() for found in list(self.is_part_of))
-        return (graph is None or graph.is_closed) and all(w is None or w.has_ended() for w in wholes)
+        if graph is not None and not graph.is_closed:
+            return False
+        wholes = (found() for found in list(self.is_part_of))  # now nobody makes it a part of more
+        return all(w is None or w.has_ended() for w in wholes)
 
     def link(self, other: GraphState) -> None:
         """A launch of one makes the outputs of the other stale, and they are launched in turns."""
+        self._take_turns(other, links=True)
+
+    def note_writes(self, other: GraphState) -> None:
+        """It yields memory of `other`, which it writes: launches of that one make this stale, and they take turns."""
+        if other is self or other in self.linked():
+            return
+        self._take_turns(other, links=False)
+        known = [found for found in other.written_by if found() is not None]
+        other.written_by = [*known, weakref.ref(self)]
+
+    def _take_turns(self, other: GraphState, *, links: bool) -> None:
         while True:
             locks = sorted({self.turn.lock, other.turn.lock}, key=id)  # one order everywhere
             with locks[0], locks[-1]:  # they may be taken twice
                 if self.turn.lock not in locks or other.turn.lock not in locks:
                     continue  # another thread has linked one of them meanwhile
-                everyone = {self, other, *self.linked(), *other.linked()}
+                if links:
+                    alike = {self, other, *self.linked(), *other.linked()}
+                    linked = [weakref.ref(state) for state in alike]
+                    for state in alike:
+                        state.turn.linked = linked
+                known = (found() for found in (*self.turn.states, *other.turn.states))
+                everyone = {state for state in known if state is not None}
                 states = [weakref.ref(state) for state in everyone]
                 for state in everyone:
                     state.turn.states = states
@@ -186,8 +246,21 @@ class GraphState:
 
     def linked(self) -> list[GraphState]:
         """Of the other graphs that write the same memory."""
-        found = (reference() for reference in self.turn.states)
+        found = (reference() for reference in self.turn.linked)
         return [state for state in found if state is not None and state is not self]
+
+    def overwrite(self) -> None:
+        """Device's lock held. What other graphs have yielded of memory that this one writes is good no more."""
+        if len(self.turn.states) == 1:
+            return
+        alike = [self, *self.linked()]
+        for state in alike:
+            if state is not self:
+                state.is_current = False
+            for found in state.written_by:
+                other = found()
+                if other is not None and other not in alike:
+                    other.overwritten = {**other.overwritten, state: other.generation}
 
     def advance(self, stream: Stream, number: int) -> int:
         """A launch was enqueued, in that number of `stream`; which launch it is."""
@@ -195,9 +268,7 @@ class GraphState:
         self.last = (stream, number)
         self.error = None
         self.is_current = True
-        if len(self.turn.states) > 1:
-            for other in self.linked():
-                other.is_current = False
+        self.overwrite()
         return self.generation
 
     def interrupt(self, error: BaseException) -> None:
@@ -205,12 +276,11 @@ class GraphState:
         self.generation += 1
         self.error = f"{type(error).__name__} as it was launched"
         self.is_current = False
-        for other in self.linked():
-            other.is_current = False
+        self.overwrite()
 
     def check_launched(self, in_body: bool) -> None:
         """For a shared operation that is part of the graph: raises where it may not have run."""
-        if self.ran_in is not None and not self.generation:
+        if self.ran_in is not None and not self.generation and not in_body:
             self.ran_in.check_launched(False)
             return
         if in_body or (self.may_have_run and not self.generation):
@@ -222,10 +292,10 @@ class GraphState:
             raise NotFilledYetError(
                 "this shared operation is part of a graph, and runs with it; launch the graph first"
             )
-        if self.error is not None:
+        if self.error is not None and self.generation == 1:
             raise NotFilledYetError(
-                f"launch {self.generation} of the graph that this shared operation is part of failed ({self.error}); "
-                "launch the graph again"
+                f"launch 1 of the graph that this shared operation is part of failed ({self.error}); launch the graph "
+                "again, or, where it is closed, make the operation anew"
             )
 
     def note_failed(self, stream: Stream, number: int, error: BaseException) -> None:
@@ -240,6 +310,7 @@ class GraphBuffer(Buffer):
 
     Attributes:
         root: an ordinary buffer; its last uses are this one's. generation: None for memory that is good at any time.
+        whose: the state of the graph that owns the root; None where no graph does.
         is_overwritten: it is what a graph yields inside of a recording, which launches that graph again further on.
         body: of the conditional in which it is filled, if it is in one: for others it may never be.
     """
@@ -254,6 +325,7 @@ class GraphBuffer(Buffer):
         "reused_by",
         "root",
         "state",
+        "whose",
     )
 
     def __init__(
@@ -264,6 +336,7 @@ class GraphBuffer(Buffer):
         start: int,
         size_bytes: int,
         *,
+        whose: GraphState | None,
         reused_by: deque[tuple[int, int, Buffer]] | None = None,
     ) -> None:
         """
@@ -273,6 +346,7 @@ class GraphBuffer(Buffer):
         self.root = root
         self.state = state
         self.generation = generation
+        self.whose = whose
         self.reused_by = reused_by
         self._freed = False
         self._undone = False
@@ -295,9 +369,11 @@ class GraphBuffer(Buffer):
             return -1
         if self.body is not None and not state.is_recording:
             return -1
-        if generation is None or (generation == state.generation and state.is_current) or state.is_recording:
+        if generation is None or state.is_recording:
             return self._start
-        return -1
+        if state.overwritten and max(1, generation) <= state.overwritten.get(self.whose, 0):
+            return -1
+        return self._start if state.is_last(generation) else -1
 
     @address.setter
     def address(self, address: int) -> None:
@@ -377,18 +453,19 @@ class GraphBuffer(Buffer):
             )
         if self.body is not None:
             raise StaleOutputError(OF_A_BODY)
-        if self.state.error is not None and self.state.generation == self.generation:
+        number = max(1, self.generation or 0)
+        if self.state.error is not None and self.state.generation == number:
             raise StaleOutputError(
-                f"launch {self.generation} of the graph, which was to fill this tensor, failed ({self.state.error}); "
+                f"launch {number} of the graph, which was to fill this tensor, failed ({self.state.error}); "
                 "launch the graph again"
             )
-        if self.state.generation < (self.generation or 0) and self.state.ran_in is None:
+        if self.state.generation < number and self.state.ran_in is None:
             raise NotFilledYetError(
                 "this output of a graph is empty: the first launch will fill it; launch the graph first, or use "
                 "what graph.launch() yields"
             )
         raise StaleOutputError(
-            f"this output of a graph is stale: it is of launch {self.generation}, and a later launch, of this graph or "
+            f"this output of a graph is stale: it is of launch {number}, and a later launch, of this graph or "
             "of one that shares a part with it, or what set inputs for one, may have written over it; use what the "
             "last launch yielded (graph.take_output() gives it too), and copy what is to be kept with ca.copy() or "
             "to_host() before the graph is launched again"
@@ -473,10 +550,11 @@ class GraphMemory:
             self._next += size
         return GraphBuffer(
             state,
-            None if is_input else 1,
+            None if is_input else FIRST_RUN,
             self.chunks[chunk],
             address,
             size_bytes,
+            whose=state,
             reused_by=None if is_input else self._freed,
         )
 

@@ -229,7 +229,9 @@ class GraphNode:
                 if problem is not None:
                     raise LaunchError(f"{node.name}: {problem}")
             redeclare(old, new, [offset for offset, _ in packed], read_tensors, written_tensors)
-            return {"arguments": new}, self._uses_with(old, new, reads, writes) if pointers else None
+            if not pointers:
+                return {"arguments": new}, None
+            return self._using(old, new, reads, writes)
 
         self._change(changed, read_tensors, written_tensors)
 
@@ -241,7 +243,7 @@ class GraphNode:
         offset = self._graph._device.driver.function_info(node.function).parameters[position].offset_bytes
         old = int.from_bytes(node.arguments.buffer[offset : offset + 8], "little")
         template = self._graph._template
-        was_written = any(start <= old < start + size for start, size in node.written)
+        was_written = any(start <= old < start + size for start, size in node.recorded_written)
         still_is = is_written and old == int.from_bytes(data, "little")
         if was_written and template.has(old) and not still_is:
             raise CaptureError(
@@ -386,27 +388,40 @@ class GraphNode:
                 if other in ordered:
                     continue
                 for each in all_nodes([other]):
-                    other_reads, other_writes = _touched(each, self._graph._uses)
+                    other_reads, other_writes = _touched(each)
                     if _meet([*read, *written], other_writes) or _meet(written, other_reads):
                         raise AliasError(
                             f"node {i} of the graph, {label_of(other)}, may run beside node {self.index}, and uses "
                             "this memory too; capture a graph in which one follows the other"
                         )
 
-    def _uses_with(
+    def _using(
         self, old: ArgumentBlock, new: ArgumentBlock, reads: list[Buffer], writes: list[Buffer]
-    ) -> Uses:
-        """Buffers that no argument points to any more are not used any more; those named otherwise still are."""
+    ) -> tuple[dict[str, object], Uses]:
+        """The kernel's fields and uses with other arguments.
+
+        Memory that no argument points to any more is not used any more; what is named otherwise still is.
+        """
         before, after = _words(old), _words(new)
-        old_reads, old_writes = self._graph._uses.get(self._node, ((), ()))
 
-        def kept(buffers: tuple[Buffer, ...]) -> list[Buffer]:
-            return [b for b in buffers if _points_to(after, b) or not _points_to(before, b)]
+        def is_kept(there: range) -> bool:
+            return _points_to(after, there) or not _points_to(before, there)
 
-        return (
-            tuple(dict.fromkeys([*kept(old_reads), *reads])),
-            tuple(dict.fromkeys([*kept(old_writes), *writes])),
-        )
+        def memory(old: tuple[tuple[int, int], ...], new: list[Buffer]) -> tuple[tuple[int, int], ...]:
+            kept = [each for each in old if is_kept(_bytes_at(each))]
+            return tuple(dict.fromkeys([*kept, *((buffer.start, buffer.size_bytes) for buffer in new)]))
+
+        def buffers(old: tuple[Buffer, ...], new: list[Buffer]) -> tuple[Buffer, ...]:
+            return tuple(dict.fromkeys([*(b for b in old if is_kept(_range(b))), *new]))
+
+        node = self._node
+        old_reads, old_writes = self._graph._uses.get(node, ((), ()))
+        fields = {
+            "arguments": new,
+            "read": memory(node.read, reads),
+            "written": memory(node.written, writes),
+        }
+        return fields, (buffers(old_reads, reads), buffers(old_writes, writes))
 
 
 def all_nodes(nodes: list[Node]) -> list[Node]:
@@ -452,17 +467,18 @@ def _ordered_with(nodes: list[Node], node: Node) -> set[Node]:
     return before | behind
 
 
-def _touched(node: Node, uses: Mapping[Node, Uses]) -> tuple[list[range], list[range]]:
-    """The bytes that a node reads, and those that it writes, by address."""
+def _touched(node: Node) -> tuple[list[range], list[range]]:
+    """The bytes that a node reads, and those that it writes, by address; of one with nodes inside, but for theirs."""
     if isinstance(node, CopyNode):
         read = [] if node.from_host else [range(node.src, node.src + node.size_bytes)]
         return read, [range(node.dst, node.dst + node.size_bytes)]
     if isinstance(node, FillNode):
         return [], [range(node.dst, node.dst + node.count * len(node.pattern))]
-    reads, writes = uses.get(node, ((), ()))
-    if isinstance(node, (ChildNode, ConditionalNode)):
-        return [], []  # those inside are asked
-    return [*map(_range, reads)], [*map(_range, writes)]
+    if isinstance(node, ConditionalNode):
+        return [range(node.predicate, node.predicate + node.itemsize)], []
+    if isinstance(node, ChildNode):
+        return [], []
+    return [*map(_bytes_at, node.read)], [*map(_bytes_at, node.written)]
 
 
 def _meet(some: Iterable[range], others: Iterable[range]) -> bool:
@@ -472,7 +488,12 @@ def _meet(some: Iterable[range], others: Iterable[range]) -> bool:
 
 
 def _range(buffer: Buffer) -> range:
-    return range(buffer.start, buffer.start + buffer.size_bytes)
+    return _bytes_at((buffer.start, buffer.size_bytes))
+
+
+def _bytes_at(memory: tuple[int, int]) -> range:
+    start, size = memory
+    return range(start, start + size)
 
 
 def _extent_of(tensor: Tensor) -> range:
@@ -534,6 +555,5 @@ def _is_another(value: object, node: KernelNode, offset: int) -> bool:
     return old.rule(old.numbers(), new.numbers(), node.grid) is not None
 
 
-def _points_to(words: list[int], buffer: Buffer) -> bool:
-    there = _range(buffer)
+def _points_to(words: list[int], there: range) -> bool:
     return any(word in there for word in words)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import CaptureError
 from ..memory import MappedPartition, Mut, Partition, Read, Tensor, mut, read
 from ..ops import copy as copy_of
-from ._memory import GraphBuffer, GraphState, root_of
+from ._memory import FIRST_RUN, GraphBuffer, GraphState, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
@@ -43,9 +43,13 @@ class _Launch:
     def buffer(self, recorded: Buffer) -> GraphBuffer:
         found = self._buffers.get(recorded)
         if found is None:
-            start = recorded.start
             found = self._buffers[recorded] = GraphBuffer(
-                self._state, self._generation, root_of(recorded), start, recorded.size_bytes
+                self._state,
+                self._generation,
+                root_of(recorded),
+                recorded.start,
+                recorded.size_bytes,
+                whose=recorded.whose if isinstance(recorded, GraphBuffer) else None,
             )
         return found
 
@@ -107,6 +111,7 @@ class OutputTemplate:
         value: as recorded. written: the ordinary buffers that the graph writes, or that are set before it is launched.
     Attributes:
         size_bytes: of the tensors that a copy of the output allocates.
+        whose: the states of the graphs that own memory of it.
     """
 
     def __init__(self, value: Any, written: Container[Buffer]) -> None:  # whatever an operation yields
@@ -114,6 +119,7 @@ class OutputTemplate:
         self._shared: list[Buffer] = []
         self._ranges: list[range] = []
         self.size_bytes = 0
+        self.whose: dict[GraphState, None] = {}
         try:
             self._build = self._of(value)
         except RecursionError:
@@ -147,7 +153,7 @@ class OutputTemplate:
         build = self._build
         if build is None:
             return self._value, []
-        launch = _Launch(state, 1)
+        launch = _Launch(state, FIRST_RUN)
         return build(launch), list(launch._buffers.values())
 
     def build_copy(self, state: GraphState, generation: int, ctx: ExecutionContext) -> Any:
@@ -207,6 +213,8 @@ class OutputTemplate:
             self._shared.append(buffer)
         elif buffer.is_overwritten or buffer.is_void or buffer.is_freed:
             buffer.check_usable()
+        elif buffer.whose is not None:
+            self.whose[buffer.whose] = None
         self.size_bytes += tensor.nbytes
         start = buffer.start
         self._ranges.append(range(start, start + buffer.size_bytes))
@@ -282,10 +290,16 @@ class OutputTemplate:
 
 
 class _SharedTemplate(OutputTemplate):
-    """Of what a shared operation yields: memory of the graph's own is told apart as it is."""
+    """Of what a shared operation yields: what is of this graph's launches is told apart as it is."""
+
+    def __init__(self, value: Any, written: Container[Buffer], state: GraphState) -> None:
+        self._state = state
+        super().__init__(value, written)
 
     def _of_tensor(self, tensor: Tensor) -> Callable[[_Launch], Any] | None:
-        return None if isinstance(tensor._buffer, GraphBuffer) else super()._of_tensor(tensor)
+        buffer = tensor._buffer
+        is_known = isinstance(buffer, GraphBuffer) and buffer.state is self._state
+        return None if is_known else super()._of_tensor(tensor)
 
 
 def output_of_shared(
@@ -297,7 +311,7 @@ def output_of_shared(
         body: of the conditional that it was recorded in, if it was.
     """
     try:
-        template = _SharedTemplate(value, written)
+        template = _SharedTemplate(value, written, state)
     except CaptureError:  # in an object that cannot be made anew: it stays what it is
         return value
     made, buffers = template.build_recorded(state)
@@ -305,4 +319,6 @@ def output_of_shared(
         buffer.body = body
     for given in template.shared:
         given.note_shared()
+    for owner in template.whose:
+        state.note_writes(owner)
     return made

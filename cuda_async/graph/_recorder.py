@@ -157,19 +157,24 @@ class Lane:
         body: the list that its nodes go to. outer: the lane that a conditional body belongs to.
         tail: what the next node comes behind. extra: more that it comes behind, in other lanes.
         known: lanes that all of this one comes behind.
+        repeats: it is the body of a loop.
         reads, writes: what the next node uses, other than memory of the graph's own.
-        written: address and size of all that it writes.
+        read, written: address and size of all that it uses.
     """
 
-    def __init__(self, recorder: Recorder, body: list[Node], outer: Lane | None = None) -> None:
+    def __init__(
+        self, recorder: Recorder, body: list[Node], outer: Lane | None = None, *, repeats: bool = False
+    ) -> None:
         self.recorder = recorder
         self.body = body
         self.outer = outer
+        self.repeats = repeats
         self.tail: list[Node] = []
         self.extra: list[Node] = []
         self.known: set[Lane] = set()
         self.reads: dict[Buffer, None] = {}
         self.writes: dict[Buffer, None] = {}
+        self.read: list[tuple[int, int]] = []
         self.written: list[tuple[int, int]] = []
         self._foreign: StreamHandle | None = None
         home = recorder.home
@@ -198,10 +203,17 @@ class Lane:
         self.extra = []
         self.body.append(node)
         self.recorder.uses[node] = (tuple(self.reads), tuple(self.writes))
+        node.read = tuple(dict.fromkeys(self.read))
+        node.written = tuple(dict.fromkeys(self.written))
         if isinstance(node, KernelNode):
-            node.written = tuple(self.written)
+            node.recorded_written = node.written
+        self.forget_uses()
+
+    def forget_uses(self) -> None:
+        """What was noted for the next node is no node's."""
         self.reads.clear()
         self.writes.clear()
+        self.read.clear()
         self.written.clear()
 
     def is_within(self, body: list[Node]) -> bool:
@@ -210,6 +222,13 @@ class Lane:
         while lane is not None and lane.body is not body:
             lane = lane.outer
         return lane is not None
+
+    def outermost_loop(self) -> Lane | None:
+        """The lane that is the body of it; None outside of loops."""
+        found, lane = None, self
+        while lane.outer is not None:
+            found, lane = lane if lane.repeats else found, lane.outer
+        return found
 
     def wait_for(self, other: Lane) -> None:
         """What comes next here comes behind all of `other` so far."""
@@ -345,6 +364,7 @@ class Recorder:
         self.children: list[tuple[GraphState, bool]] = []
         self._yielded: list[tuple[GraphState, list[GraphBuffer]]] = []
         self._overwritten: list[GraphBuffer] = []
+        self._used_in_bodies: dict[GraphBuffer, set[Lane]] = {}  # of memory of other graphs
         self._shared: list[tuple[Gate, Lane]] = []
         self._kept: list[tuple[Gate, Any, Callable[[], None], Callable[[], bool]]] = []  # see Gate.keep
         self._updated: list[UpdatedGraphLaunch[Any]] = []  # launches behind updates, in order
@@ -361,8 +381,8 @@ class Recorder:
         self.went_on_s = time.perf_counter()
         self.root = self._lane(self.nodes)
 
-    def _lane(self, body: list[Node], outer: Lane | None = None) -> Lane:
-        lane = Lane(self, body, outer)
+    def _lane(self, body: list[Node], outer: Lane | None = None, *, repeats: bool = False) -> Lane:
+        lane = Lane(self, body, outer, repeats=repeats)
         lane.stream._retained = self.held  # a graph keeps what its launches use
         self._lanes.append(lane)
         return lane
@@ -377,6 +397,7 @@ class Recorder:
         for writer in users.writers:
             lane.wait_for(writer)
         users.readers[lane] = None
+        lane.read.append((buffer.start, buffer.size_bytes))
         if not self.is_own(buffer):
             lane.reads[buffer] = None
 
@@ -389,8 +410,7 @@ class Recorder:
             lane.wait_for(user)
         users.writers = {lane: None}
         users.readers = {}
-        start = buffer.start
-        lane.written.append((start, buffer.size_bytes))
+        lane.written.append((buffer.start, buffer.size_bytes))
         if not self.is_own(buffer):
             lane.writes[buffer] = None
 
@@ -401,6 +421,8 @@ class Recorder:
                 buffer.check_filled()
             if buffer.body is not None and not lane.is_within(buffer.body):
                 raise CaptureError(OF_A_BODY)
+            if lane.outer is not None and not self.is_own(buffer):
+                self._used_in_bodies.setdefault(buffer, set()).add(lane)
 
     def is_own(self, buffer: Buffer) -> bool:
         """Whether it is memory of this graph: every launch uses all of that, and it may be dropped meanwhile.
@@ -494,7 +516,7 @@ class Recorder:
         """A new branch."""
         home = stream._lane
         home.end_foreign()
-        lane = self._lane(home.body, home.outer)
+        lane = self._lane(home.body, home.outer, repeats=home.repeats)
         lane.tail = list(home.tail)
         lane.extra = list(home.extra)
         lane.known = {home, *home.known}
@@ -519,15 +541,28 @@ class Recorder:
         home.tail = tail or before
         home.extra = list(dict.fromkeys(home.extra))
 
-    def overwrite_outputs(self, child: GraphState) -> None:
+    def overwrite_outputs(self, lane: Lane, child: GraphState) -> None:
         """A graph is launched inside: what it, or one that is linked to it, has yielded here before is stale."""
         overwritten = {child, *child.linked()}
+        loop = lane.outermost_loop()
         for state, buffers in self._yielded:
             if state in overwritten:
                 for buffer in buffers:
+                    if loop is not None and self._is_used_again(buffer, loop):
+                        raise CaptureError(
+                            "a loop's body uses what a graph yields before the loop, and launches that graph again, "
+                            "which writes over it: the next turn would find the later numbers there; call the graph "
+                            "before the loop, graph(...), which copies what it yields"
+                        )
                     if not buffer.is_overwritten:
                         buffer.is_overwritten = True
                         self._overwritten.append(buffer)
+
+    def _is_used_again(self, buffer: GraphBuffer, loop: Lane) -> bool:
+        """Whether every turn of the loop uses what no turn makes."""
+        is_made_there = any(lane.body is buffer.body and lane.is_within(loop.body) for lane in self._lanes)
+        users = self._used_in_bodies.get(buffer, ())
+        return not is_made_there and any(user.is_within(loop.body) for user in users)
 
     def note_outputs(self, stream: RecordingStream, child: GraphState, buffers: list[GraphBuffer]) -> None:
         """What a part of this graph yields."""
@@ -559,16 +594,21 @@ class Recorder:
         if self.state.failed:  # as above
             launch.give_back()
         elif stream._lane.body is not self.nodes:
-            raise CaptureError(
-                "a graph that update() was given something for is launched in the body of a conditional, which may run "
-                "never or often, and the update runs once: launch the graph before, or make the update part of the body"
-            )
+            self.refuse_updates_in_body()
 
-    def begin_body(self, stream: RecordingStream) -> RecordingStream:
+    def refuse_updates_in_body(self) -> NoReturn:
+        """A launch in a body would run them."""
+        raise CaptureError(
+            "a graph that update() was given something for, or one that it is part of, is launched in the body of a "
+            "conditional, which may run never or often, and the update runs once: launch the graph before, or make "
+            "the update part of the body"
+        )
+
+    def begin_body(self, stream: RecordingStream, *, repeats: bool) -> RecordingStream:
         """The lane of a conditional node's body, with a list of nodes of its own."""
         outer = stream._lane
         outer.end_foreign()
-        lane = self._lane([], outer)
+        lane = self._lane([], outer, repeats=repeats)
         lane.known = {outer, *outer.known}
         self._branches += 1
         return lane.stream
@@ -604,13 +644,12 @@ class Recorder:
         self.children = []
         self._yielded = []
         self._overwritten = []
+        self._used_in_bodies = {}
         self.held = []
         self._users = {}
         for lane in self._lanes:
             lane.stream._retained = []
-            lane.reads = {}
-            lane.writes = {}
-            lane.written = []
+            lane.forget_uses()
 
     def discard(self) -> None:
         """The recording failed: nothing of it is used."""
@@ -685,6 +724,7 @@ class Recorder:
             self.state.waiting.append(weakref.ref(gate))
             gate.keep(*kept)
         for launch in self._updated:
+            self.state.updates += [weakref.ref(update.gate) for update in launch.recorded]
             launch.keep(self.state.has_ended)
         self.is_over = True
         self._shared = []
@@ -744,9 +784,7 @@ class Recorder:
         for node in list(self.uses)[mark.uses :]:  # those of bodies, too
             del self.uses[node]
         del self.nodes[mark.nodes :]
-        self.root.reads.clear()
-        self.root.writes.clear()
-        self.root.written.clear()
+        self.root.forget_uses()
         for lane in self._lanes[mark.lanes :]:
             lane.end_foreign(keep=False)
             lane.tail = []  # whoever waits for it waits for nothing

@@ -143,6 +143,7 @@ class UpdatedGraphLaunch(DeviceOp[T]):
             self._updates.put_back(ahead)
 
     def _enter(self, execution: Execution) -> DeviceOp[Any] | None:
+        self._launch._graph._check_device(execution.ctx)  # it would fail behind the updates
         recorder: Any = execution.ctx.stream._recorder
         self._is_recorded = recorder is not None
         try:

@@ -318,13 +318,47 @@ def test_part_of_a_launch_that_failed_has_not_run(host, kernels):
 
 
 def test_output_of_a_part_is_stale_when_the_whole_was_launched(device, kernels):
-    shared = ca.full(8, 2.0).shared()
-    part = shared.graph().sync()
+    part = ca.full(8, 2.0).graph().sync()
+    output = part.take_output()
     whole = part.launch().graph().sync()
     whole.launch().sync()
     with pytest.raises(ca.StaleOutputError, match="this output of a graph is stale") as caught:
-        shared.to_host().sync()
+        output.to_host().sync()
     assert type(caught.value) is ca.StaleOutputError
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("closes", [False, True])
+@pytest.mark.parametrize("ends_by", ["whole", "part", "another whole"])
+def test_shared_part_has_its_value_from_the_first_run_in_a_whole_on(device, depth, closes, ends_by):
+    """To the next run of the graph that it is part of, by whatever launch that comes."""
+    shared = ca.full(8, 2.0).shared()
+    part = shared.then(ca.copy).graph().sync()
+    graphs = [part]
+    for _ in range(depth):
+        graphs.append(graphs[-1].launch().graph().sync())
+    other = part.launch().graph().sync()
+    with pytest.raises(NotFilledYetError):
+        shared.sync()
+    graphs[-1].launch().sync()
+    assert shared.to_host().sync()[0] == 2.0
+    if closes:
+        for graph in graphs:
+            graph.close()
+        assert shared.to_host().sync()[0] == 2.0
+        return
+    {"whole": graphs[-1], "part": part, "another whole": other}[ends_by].launch().sync()
+    with pytest.raises(ca.StaleOutputError, match="it is of launch 1"):
+        shared.to_host().sync()
+
+
+def test_shared_part_that_runs_twice_in_a_whole_has_no_value(device):
+    shared = ca.full(8, 2.0).shared()
+    part = shared.then(ca.copy).graph().sync()
+    whole = part.launch().then(lambda _: part.launch()).graph().sync()
+    whole.launch().sync()
+    with pytest.raises(ca.StaleOutputError):
+        shared.to_host().sync()
 
 
 class MadeOtherwise(NotFilledYetError):

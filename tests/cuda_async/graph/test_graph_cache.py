@@ -238,3 +238,23 @@ async def test_only_what_is_captured_comes_from_build(device, kernels):
 
     with pytest.raises(TypeError, match=r"build\(1\) is an async def"):
         ca.GraphCache(late).get(1)
+
+
+async def test_keys_are_compared_as_a_dict_compares_them(device):
+    """Those of one hash only, and with keys."""
+
+    class Size:
+        def __init__(self, size):
+            self.size = size
+
+        def __hash__(self):
+            return hash(self.size)
+
+        def __eq__(self, other):
+            return self.size == other.size
+
+    cache = ca.GraphCache(lambda key: ca.full(4, 1.0), max_graphs=2)
+    for key in (Size(1), "name", Size(2), "other", Size(1)):
+        graph = await cache.get(key)
+        assert (await graph.launch().to_host())[0] == 1.0
+    assert (len(cache), Size(1) in cache, "name" in cache) == (2, True, False)

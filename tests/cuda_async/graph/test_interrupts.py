@@ -444,3 +444,25 @@ def test_interrupt_as_a_shared_run_is_given_up_leaves_nobody_waiting(host, monke
         asyncio.run(cancelled())
     waits.released.set()
     assert outer.then(ca.copy).to_host().sync()[0] == 3.0
+
+
+def test_interrupted_launch_of_a_whole_tells_its_parts(host, kernels):
+    """Their shared operations have run, and are not run again."""
+
+    def make():
+        x = ca.zeros(64).sync()
+        shared = kernels.scale(x, 1.0, 1.0).map(lambda _: 5).shared()
+        other = ca.ones(4).graph().sync()
+        part = shared.then(lambda _: ca.copy(x)).graph().sync()
+        inner = part.launch().graph().sync()
+        whole = ca.zip(other.launch(), inner.launch()).graph().sync()
+        return lambda: whole.launch().sync(), x, shared, (other, part, inner, whole)
+
+    for x, shared, graphs, _ in places(make):
+        graphs[-1].launch().sync()
+        runs = x.to_host().sync()[0]
+        assert shared.sync() == 5
+        for graph in graphs:
+            graph.close()
+        assert shared.sync() == 5
+        assert x.to_host().sync()[0] == runs
