@@ -103,6 +103,7 @@ from .scheduling import (
     use_device,
     use_policy,
 )
+from .scheduling import call_behind_opening as _call_behind_opening
 
 if TYPE_CHECKING:
     from .graph import CudaGraph, GraphCache, GraphNode, graph_input, if_else, while_loop
@@ -204,11 +205,18 @@ __all__ = [
 ]
 
 
+def _import_graph() -> object:
+    from . import graph
+
+    return graph
+
+
+_call_behind_opening(_import_graph)
+
+
 def __getattr__(name: str) -> object:
     if name in _OF_GRAPH:
-        from . import graph
-
-        value: object = getattr(graph, name)
+        value: object = getattr(_import_graph(), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

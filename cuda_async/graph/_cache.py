@@ -6,7 +6,7 @@ import inspect
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from ..errors import ReentrancyError
 from ..ops import DeviceOp, SharedOp
@@ -194,8 +194,16 @@ class GraphCache(Generic[K, T]):
             return sum(not _is_useless(op) for op in self._graphs.values())
 
     def __contains__(self, key: object) -> bool:
-        found = self._graphs.get(key)
+        """Whether the graph of the key's bucket is there, or is to be captured."""
+        known: Any = key  # of whatever type
+        try:
+            found = self._graphs.get(self.bucket(known))
+        except (TypeError, ValueError):  # no key of this cache
+            return False
         return found is not None and not _is_useless(found)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a GraphCache cannot be copied or pickled; make another one")
 
     def clear(self) -> None:
         """Forget all graphs. Those in use are kept by their users."""

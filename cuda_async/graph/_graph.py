@@ -367,7 +367,8 @@ class CudaGraph(Generic[T]):
         next of them. So does one that is cancelled later, or fails by an earlier update, before all of this one is
         enqueued: it runs once, so where it has begun it goes on, and the next launch waits for it. A capture that is
         cancelled or fails, or whose graph ends without a launch, leaves all updates that it recorded, but for one that
-        it failed by. Recorded in the body of a conditional, such a launch is a `CaptureError`.
+        it failed by; else they are steps of its graph, and run in each launch of that. Recorded in the body of a
+        conditional, such a launch is a `CaptureError`.
         """
         self._check_open()
         if not isinstance(op, DeviceOp):
@@ -722,7 +723,8 @@ def set_input(name: str, tensor: Tensor, value: Any) -> ToInput:
         if type(error) not in (TypeError, ValueError, OverflowError, ContextError):
             raise
         expected = f"{tensor.dtype.name} {tuple(tensor.shape)}"
-        raise type(error)(f"the graph's input {name!r}, {expected}: {error}") from error
+        problem = str(error).removeprefix("memcpy() ")  # which the caller has not called
+        raise type(error)(f"the graph's input {name!r}, {expected}: {problem}") from error
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ that comes in a `GraphBuffer` too, while the caller's own tensor over the same m
 another graph's memory, launches of that one make it stale (`GraphState.written_by`).
 
 A graph that is launched inside another one's recording shares its memory with it: launching one makes the outputs of
-both stale (`GraphState.linked()`), and they take turns in being launched: setting inputs, launching and copying the
+both stale (`GraphState.linked`), and they take turns in being launched: setting inputs, launching and copying the
 output is one step for all of them (`Turn`).
 
 What is made while a graph is recorded, and is known outside (by shared operations), is of its first run: by itself, or
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ..scheduling import Device, Stream
     from ._graph import CudaGraph
 
-__all__ = ["FIRST_RUN", "GraphBuffer", "GraphMemory", "GraphState", "root_of"]
+__all__ = ["FIRST_RUN", "GraphBuffer", "GraphMemory", "GraphState", "living", "root_of"]
 
 T = TypeVar("T")
 
@@ -66,16 +66,14 @@ class Turn:
     could come in between, and the graph would be held for ever.
 
     Attributes:
-        states: of the graphs that have the lock in common. linked: of those whose outputs a launch makes stale. A list
-            is never changed, only replaced: graphs end at any moment, on any thread, also while another one goes
-            through it.
+        states: of the graphs that have the lock in common.
     """
 
-    __slots__ = ("linked", "lock", "states")
+    __slots__ = ("lock", "states")
 
     def __init__(self, state: GraphState) -> None:
         self.lock = threading.RLock()
-        self.states = self.linked = [weakref.ref(state)]
+        self.states = [weakref.ref(state)]
 
     def hold(self, work: Callable[[], T]) -> T:
         """What `work()` gives, which is called with the lock held."""
@@ -83,6 +81,21 @@ class Turn:
             with (lock := self.lock):
                 if lock is self.lock:
                     return work()
+
+
+def living(references: list[weakref.ref[GraphState]]) -> list[GraphState]:
+    """Those that are there. Graphs end at any moment, on any thread, so such a list is replaced and never changed."""
+    found = (reference() for reference in references)
+    return [state for state in found if state is not None]
+
+
+def with_one_more(
+    references: list[weakref.ref[GraphState]], state: GraphState
+) -> list[weakref.ref[GraphState]]:
+    """The list with `state`, which is not in it; now and then, as it has doubled, without those that are gone."""
+    if len(references).bit_count() <= 1:
+        references = [known for known in references if known() is not None]
+    return [*references, weakref.ref(state)]
 
 
 class GraphState:
@@ -100,8 +113,10 @@ class GraphState:
         ran_in: the other graph that it has run in as a part, first. runs: how often it ran so, or may have.
         may_have_run: it was in a body. is_part_of: those graphs.
         updates: gates of updates that are part of it, and run when it is launched first.
-        written_by: graphs that write this one's memory and yield it. overwritten: by whose memory that is, the last
-            generation of which what this graph has yielded of it is good no more.
+        memory: whose memory its launches write beside its own: that of its parts, and of theirs.
+        linked: other graphs that have memory in common with it, which they know too.
+        written_by: others that write this one's memory and yield it, as that of somebody else. overwritten: by whose
+            memory that is, the last generation of which what this graph has yielded of it is good no more.
         graph: gives its graph, while that is there; None as long as it is recorded.
     """
 
@@ -115,7 +130,9 @@ class GraphState:
         "is_part_of",
         "is_recording",
         "last",
+        "linked",
         "may_have_run",
+        "memory",
         "overwritten",
         "parts",
         "ran_in",
@@ -140,6 +157,8 @@ class GraphState:
         self.runs = 0
         self.may_have_run = False
         self.updates: list[weakref.ref[Gate]] = []
+        self.memory: tuple[GraphState, ...] = ()  # without itself, which would keep it for ever
+        self.linked: list[weakref.ref[GraphState]] = []
         self.written_by: list[weakref.ref[GraphState]] = []
         self.overwritten: dict[GraphState | None, int] = {}
         self.is_part_of: list[weakref.ref[GraphState]] = []
@@ -213,54 +232,57 @@ class GraphState:
         wholes = (found() for found in list(self.is_part_of))  # now nobody makes it a part of more
         return all(w is None or w.has_ended() for w in wholes)
 
-    def link(self, other: GraphState) -> None:
-        """A launch of one makes the outputs of the other stale, and they are launched in turns."""
-        self._take_turns(other, links=True)
+    def link(self, part: GraphState) -> None:
+        """A launch of it writes the part's memory too, which others may have in common with it."""
 
-    def note_writes(self, other: GraphState) -> None:
-        """It yields memory of `other`, which it writes: launches of that one make this stale, and they take turns."""
-        if other is self or other in self.linked():
-            return
-        self._take_turns(other, links=False)
-        known = [found for found in other.written_by if found() is not None]
-        other.written_by = [*known, weakref.ref(self)]
+        def note() -> None:
+            known = {self, *living(self.linked)}
+            more = [other for other in (part, *living(part.linked)) if other not in known]
+            self.linked = [*self.linked, *map(weakref.ref, more)]
+            for other in more:
+                other.linked = with_one_more(other.linked, self)
+            self.memory = tuple(dict.fromkeys([*self.memory, part, *part.memory]))
 
-    def _take_turns(self, other: GraphState, *, links: bool) -> None:
+        self._take_turns(part, note)
+
+    def note_writes(self, owner: GraphState) -> None:
+        """It yields memory of `owner`, which it writes: launches of that one make this stale, and they take turns."""
+
+        def note() -> None:
+            if (
+                owner is not self
+                and owner not in living(self.linked)
+                and self not in living(owner.written_by)
+            ):
+                owner.written_by = with_one_more(owner.written_by, self)
+
+        self._take_turns(owner, note)
+
+    def _take_turns(self, other: GraphState, work: Callable[[], None]) -> None:
+        """From now on they have one lock, which `work()` is called with."""
         while True:
             locks = sorted({self.turn.lock, other.turn.lock}, key=id)  # one order everywhere
             with locks[0], locks[-1]:  # they may be taken twice
                 if self.turn.lock not in locks or other.turn.lock not in locks:
                     continue  # another thread has linked one of them meanwhile
-                if links:
-                    alike = {self, other, *self.linked(), *other.linked()}
-                    linked = [weakref.ref(state) for state in alike]
-                    for state in alike:
-                        state.turn.linked = linked
-                known = (found() for found in (*self.turn.states, *other.turn.states))
-                everyone = {state for state in known if state is not None}
+                everyone = {*living(self.turn.states), *living(other.turn.states)}
                 states = [weakref.ref(state) for state in everyone]
                 for state in everyone:
                     state.turn.states = states
                     state.turn.lock = locks[0]
+                work()
                 return
-
-    def linked(self) -> list[GraphState]:
-        """Of the other graphs that write the same memory."""
-        found = (reference() for reference in self.turn.linked)
-        return [state for state in found if state is not None and state is not self]
 
     def overwrite(self) -> None:
         """Device's lock held. What other graphs have yielded of memory that this one writes is good no more."""
         if len(self.turn.states) == 1:
             return
-        alike = [self, *self.linked()]
-        for state in alike:
-            if state is not self:
-                state.is_current = False
-            for found in state.written_by:
-                other = found()
-                if other is not None and other not in alike:
-                    other.overwritten = {**other.overwritten, state: other.generation}
+        for other in living(self.linked):
+            other.is_current = False
+        for owner in (self, *self.memory):
+            if owner.written_by:
+                for other in living(owner.written_by):
+                    other.overwritten = {**other.overwritten, owner: other.generation}
 
     def advance(self, stream: Stream, number: int) -> int:
         """A launch was enqueued, in that number of `stream`; which launch it is."""

@@ -37,7 +37,7 @@ from ..ops import ExecutionContext
 from ..ops._turns import MAX_ENQUEUEING_S
 from ..scheduling import Stream, checkpoint, run_in_worker
 from ._driver import RecordingDriver
-from ._memory import OF_A_BODY, GraphBuffer, GraphMemory, GraphState, root_of
+from ._memory import OF_A_BODY, GraphBuffer, GraphMemory, GraphState, living, root_of
 from ._outputs import output_of_shared
 
 if TYPE_CHECKING:
@@ -543,7 +543,7 @@ class Recorder:
 
     def overwrite_outputs(self, lane: Lane, child: GraphState) -> None:
         """A graph is launched inside: what it, or one that is linked to it, has yielded here before is stale."""
-        overwritten = {child, *child.linked()}
+        overwritten = {child, *living(child.linked)}
         loop = lane.outermost_loop()
         for state, buffers in self._yielded:
             if state in overwritten:
@@ -600,7 +600,7 @@ class Recorder:
         """A launch in a body would run them."""
         raise CaptureError(
             "a graph that update() was given something for, or one that it is part of, is launched in the body of a "
-            "conditional, which may run never or often, and the update runs once: launch the graph before, or make "
+            "conditional, which may run never or often, and the update is to run: launch the graph before, or make "
             "the update part of the body"
         )
 

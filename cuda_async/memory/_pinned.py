@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import CudaAsyncError
+
 if TYPE_CHECKING:
     from ..driver import Driver
 
@@ -141,9 +143,10 @@ _left: list[PinnedPool] = []
 
 
 def free_left_behind() -> None:
-    """Give back what came back to pools whose device is closed. Slow where there is some."""
+    """Give back what came back to pools whose device is closed; where that fails, it is nobody's error. May be slow."""
     for pool in list(_left):
-        pool.trim()
+        with contextlib.suppress(CudaAsyncError):
+            pool.trim()
         if not pool.reserved_bytes:
             with contextlib.suppress(ValueError):  # another thread has seen it too
                 _left.remove(pool)

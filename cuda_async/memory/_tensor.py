@@ -35,6 +35,8 @@ def _no_arithmetic(tensor: Tensor) -> str:
 
 
 def _refuse_attribute(tensor: Tensor, name: str) -> NoReturn:
+    if name == "transpose":
+        raise AttributeError(f"a tensor has no {name!r}: write t.T, or t.permute(1, 0), which names the axes")
     raise AttributeError(
         f"a tensor has no {name!r}, its elements are on the device: bring them over with `await t.to_host()`, which "
         "gives a NumPy array"
@@ -42,7 +44,9 @@ def _refuse_attribute(tensor: Tensor, name: str) -> NoReturn:
 
 
 @final
-@unlike_arrays(("item", "tolist", "numpy", "cpu", "sum", "mean"), _refuse_attribute, _no_arithmetic)
+@unlike_arrays(
+    ("item", "tolist", "numpy", "cpu", "sum", "mean", "transpose"), _refuse_attribute, _no_arithmetic
+)
 class Tensor:
     """An N-d array of one element type in device memory; a view when it shares its buffer.
 
@@ -201,9 +205,10 @@ class Tensor:
         target, strides = _layout.reshaped(self.shape, self.strides, new)
         return self._view(0, target, strides)
 
-    def permute(self, *axes: int) -> Tensor:
+    def permute(self, *axes: Any) -> Tensor:  # ints, or one sequence of ints
         """A view with the axes in another order; without arguments, reversed."""
-        order = axes or tuple(range(len(self.shape)))[::-1]
+        given: Any = axes[0] if len(axes) == 1 and hasattr(axes[0], "__iter__") else axes
+        order = tuple(given) or tuple(range(len(self.shape)))[::-1]
         shape, strides = _layout.permuted(self.shape, self.strides, order)
         return self._view(0, shape, strides)
 

@@ -278,11 +278,17 @@ def _describe_submission(submission: Submission) -> str:
 
 def _waited_for(stream: Stream) -> list[str]:
     """Other streams that this one was told to wait for and that are not that far."""
-    return [
-        f"submission {number} of {other.name!r}"
-        for other, number in list(stream._waited.items())
-        if other._done < number
-    ]
+    waited = [(other, number) for other, number in list(stream._waited.items()) if other._done < number]
+    return [f"submission {number} of {other.name!r}{_kernels_of(other, number)}" for other, number in waited]
+
+
+def _kernels_of(stream: Stream, number: int) -> str:
+    """Of what must be past for that, in parentheses; "" where that cannot be told."""
+    try:
+        names = [name for pending in stream._pending if pending.number <= number for name in pending.kernels]
+    except RuntimeError:  # it has changed meanwhile
+        return ""
+    return f" ({_names(tuple(dict.fromkeys(names)))})"
 
 
 def _at_exit() -> None:

@@ -20,7 +20,7 @@ import weakref
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from ...errors import ClosedError, CompileError, ContextError, CudaAsyncError
+from ...errors import ClosedError, CompileError, ContextError
 from ...native import native
 from .._protocol import EventHandle, FunctionHandle, StreamHandle
 from ._bindings import FORKED, find_driver
@@ -484,8 +484,7 @@ def _do_nothing(self: CudaDriver, *_: object, **__: object) -> None:
 def _free_of_closed(self: CudaDriver, address: int) -> None:
     """The context of a closed device lives on, and what arrays have of it goes back as they do."""
     if self._is_closed:
-        with contextlib.suppress(CudaAsyncError):
-            CudaDriver.pinned_free(self, address)
+        CudaDriver.pinned_free(self, address)
 
 
 UnusableDriver = cast(

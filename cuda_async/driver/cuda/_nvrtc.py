@@ -259,7 +259,7 @@ def _compile_error(
             searched = ", ".join(cuda_include_paths()) or "none were found"
             message += (
                 f"\n(your own headers are given with headers= or include_paths=; folders of the toolkit's headers: "
-                f"{searched}; the packages nvidia-cuda-runtime and nvidia-cuda-cccl bring them)"
+                f"{searched}; the packages nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl bring them)"
             )
         return CompileError(message, log)
     if int(code) == INVALID_OPTION:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import pytest
@@ -108,7 +109,7 @@ def test_updates_of_a_part_are_not_for_bodies(device, depth):
     graph = part
     for _ in range(depth):
         graph = graph.launch().graph().sync()
-    with pytest.raises(CaptureError, match="the update runs once"):
+    with pytest.raises(CaptureError, match="the update is to run"):
         ca.if_else(flag, lambda: graph.launch()).graph().sync()
     assert first(graph.launch().sync()) == 5.0
     whole = ca.if_else(flag, lambda: graph.launch()).graph(inputs={"flag": flag}).sync()  # it has run now
@@ -234,6 +235,38 @@ def test_output_in_memory_that_another_graph_owns_and_writes_again(device, by):
     assert first(own) == 6.0  # that is the other graph's own
     assert first(users[0].launch().sync()) == 5.0
     assert first(users[1]().sync()) == 6.0
+
+
+@pytest.mark.parametrize("end", ["kept", "dropped"])
+def test_graphs_that_are_parts_of_one_have_no_memory_in_common(device, end):
+    """Launches of one leave the other's outputs good, and make the whole's stale; and so in a recording."""
+    x = ca.ones(4).sync()
+    parts = [ca.copy(x).graph().sync() for _ in range(2)]
+    whole = ca.zip(*(part.launch() for part in parts)).graph().sync()
+    beside = parts[1].launch().graph().sync()
+    outputs = [part.launch().sync() for part in parts]
+    assert [first(output) for output in outputs] == [1.0, 1.0]
+    recorded = parts[0].launch().then(lambda output: parts[1].launch().then(lambda _: ca.copy(output)))
+    assert first(recorded.graph().sync().launch().sync()) == 1.0
+    if end == "dropped":
+        del whole
+        gc.collect()
+        return
+    of_all = (*whole.launch().sync(), beside.take_output(), *(part.take_output() for part in parts))
+    assert [first(output) for output in of_all[:2]] == [1.0, 1.0]
+    for output in of_all[2:]:
+        with pytest.raises(StaleOutputError):
+            output.to_host().sync()
+    parts[0].launch().sync()
+    for output in of_all[:2]:
+        with pytest.raises(StaleOutputError):
+            output.to_host().sync()
+    kept = beside.launch().sync()
+    parts[0].launch().sync()
+    assert first(kept) == 1.0
+    parts[1].launch().sync()
+    with pytest.raises(StaleOutputError):
+        kept.to_host().sync()
 
 
 def test_shared_operation_that_writes_memory_of_another_graph(device):

@@ -9,6 +9,7 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.graph import _outputs
+from cuda_async.graph._memory import living
 
 
 def doubled(kernels, x):
@@ -96,6 +97,10 @@ def test_graphs_that_ended_are_linked_no_more(host, kernels):
     kept = [part.replay(x=1.0).then(ca.copy).graph().sync() for _ in range(5)][-1]
     gc.collect()
     last = part.replay(x=2.0).then(ca.copy).graph().sync()
-    assert set(part._state.linked()) == {kept._state, last._state}
-    assert set(kept._state.linked()) == {part._state, last._state}
+    assert set(living(part._state.linked)) == {kept._state, last._state}
+    assert set(living(kept._state.linked)) == {part._state, last._state}
+    for _ in range(20):
+        part.replay(x=2.0).then(ca.copy).graph().sync()
+        gc.collect()
+    assert max(len(graph._state.linked) for graph in (part, kept, last)) < 8
     assert len(part._state.turn.states) <= 4

@@ -132,6 +132,9 @@ def test_reshape_and_permute_spellings(empty):
     assert t.reshape(2, 12).shape == t.reshape((2, 12)).shape == t.reshape([2, -1]).shape == (2, 12)
     assert t.reshape(24).shape == t.reshape(-1).shape == t.reshape(np.int64(24)).shape == (24,)
     assert t.permute().shape == t.T.shape == t.permute(1, 0).shape == t.permute(-1, 0).shape == (6, 4)
+    assert t.permute((1, 0)).shape == t.permute([1, 0]).shape == t.permute(np.array([1, 0])).shape == (6, 4)
+    with pytest.raises(AttributeError, match=r"write t\.T, or t\.permute\(1, 0\)"):
+        t.transpose()
     assert empty((), "int8").reshape(1, 1).shape == (1, 1)
     assert empty((1, 1), "int8").reshape(()).shape == ()
 

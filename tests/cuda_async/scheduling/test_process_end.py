@@ -55,6 +55,30 @@ class Never(ca.DeviceOp):
 
 future = Never().start()
 """,
+    "a step that goes on when the device is closed": """
+preparing, closed = threading.Event(), threading.Event()
+
+class Late(ca.DeviceOp):
+    def prepare(self, ctx):
+        preparing.set()
+        closed.wait(30)
+
+    def execute(self, ctx):
+        return None
+
+future = Late().then(lambda _: hold()).start()
+preparing.wait(30)
+
+@atexit.register
+def close():
+    from cuda_async.driver.host import _engine
+
+    _engine._close_all()
+    closed.set()
+    while future.state == "enqueueing":
+        threading.Event().wait(1e-3)
+    assert future.state == "failed"
+""",
     "globals of every kind": """
 device = ca.current_device()
 tensor = ca.ones(1000).sync()

@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 import cuda_async as ca
+from cuda_async.driver import FunctionInfo, HostFunction, HostImage
 from cuda_async.scheduling import _watchdog
 
 
@@ -26,6 +27,13 @@ class Slow(ca.DeviceOp):
 
     def execute(self, ctx):
         return 1
+
+
+class Nothing(HostFunction):
+    info = FunctionInfo(name="slow", parameters=(), max_threads_per_block=1)
+
+    def start(self, launch):
+        yield
 
 
 @pytest.fixture
@@ -84,6 +92,27 @@ def test_blocking_call_and_what_its_stream_waits_for(stepped, reports):
     assert "stands at 1" in wait.what
     assert "waits for submission" in wait.what
     assert "'one'" in wait.what
+
+
+def test_what_the_stream_waits_for_is_named(stepped, reports):
+    """Also where whoever launched it waits no more."""
+    _, first = reports
+    made = ca.zeros(4).start()
+    stepped.driver.advance_all()
+    x = made.sync()
+    kernel = ca.Module.from_host_image(HostImage(functions={"slow": Nothing()})).function("slow")
+    enqueued = threading.Event()
+    launch = kernel.launch(1, 1, uses=[ca.mut(x)]).map(lambda _: enqueued.set())
+    launch.start(ca.SingleStream(stepped.create_stream(name="one")))
+    assert enqueued.wait(10)
+    read = ca.copy(x).start(ca.SingleStream(stepped.create_stream(name="two")))
+    thread = threading.Thread(target=read.sync)
+    thread.start()
+    assert first.wait(10)
+    (wait,) = ca.pending_waits()
+    stepped.driver.advance_all()
+    thread.join(10)
+    assert "work on it waits for submission 1 of 'one' (kernels slow)" in wait.what
 
 
 def test_preparation_is_named(host, reports):
