@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..driver.graph import Node
     from ..ops._execution import Execution
     from ..scheduling import Device
+    from ._memory import GraphBuffer
 
 __all__ = ["if_else", "while_loop"]
 
@@ -80,12 +81,13 @@ def _nothing(_: object) -> None:
 class _BodyFrame:
     """Records the bodies, one after the other, and then the node."""
 
-    __slots__ = ("bodies", "ctx", "current", "op", "stream")
+    __slots__ = ("bodies", "ctx", "current", "op", "overwritten", "stream")
 
     def __init__(self, op: Conditional, stream: RecordingStream) -> None:
         self.op = op
         self.stream = stream
         self.bodies: list[list[Node]] = []
+        self.overwritten: list[GraphBuffer] = []
 
     def begin(self, execution: Execution) -> DeviceOp[Any]:
         body = _operation_of(self.op._bodies[len(self.bodies)])
@@ -98,11 +100,12 @@ class _BodyFrame:
 
     def _resume(self, execution: Execution, _: Any) -> DeviceOp[Any] | None:
         recorder = self.stream._lane.recorder
-        self.bodies.append(recorder.end_body(self.stream, self.current))
+        self.bodies.append(recorder.end_body(self.stream, self.current, self.overwritten))
         execution.ctx = self.ctx
         op = self.op
         if len(self.bodies) < len(op._bodies):
             return self.begin(execution)
+        recorder.end_bodies(self.overwritten)
         predicate = op._predicate
         if op._kind is ConditionKind.WHILE or any(self.bodies):
             self.stream._lane.add(

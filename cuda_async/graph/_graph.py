@@ -169,12 +169,10 @@ class CudaGraph(Generic[T]):
             self._state.link(child)
         self._plan()
         set_before = (root_of(tensor._buffer) for tensor in self._inputs.values())
-        self._template = OutputTemplate(output, {*self._writes, *set_before})
+        self._template = OutputTemplate(output, {*self._writes, *set_before}, self._state)
         self._check_inputs(recorder)
         for buffer in self._template.shared:
             buffer.note_shared()
-        for owner in self._template.whose:
-            self._state.note_writes(owner)
         recorder.take_shared(self, self._writes)
         recorder.release()
         return self
@@ -184,7 +182,7 @@ class CudaGraph(Generic[T]):
         given = tensor._buffer
         if not isinstance(given, GraphBuffer) or given.state is self._state:
             return tensor
-        memory = GraphBuffer(self._state, None, given.root, given.start, given.size_bytes, whose=given.whose)
+        memory = GraphBuffer(self._state, None, given.root, given.start, given.size_bytes)
         return Tensor._make(memory, tensor._address, tensor.dtype, tensor.shape, tensor.strides)
 
     def _check_inputs(self, recorder: Recorder) -> None:

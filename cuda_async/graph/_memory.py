@@ -10,8 +10,8 @@ Every launch writes the same memory again, so what a launch yields is good until
 buffer over part of another one (its root) with a generation: the number of the launch that fills it. Its address can
 be had only while that is the last launch; everybody who uses a buffer asks for its address and finds out. Views
 share the buffer, so they share the generation. A graph may yield memory that is not its own, but that it writes:
-that comes in a `GraphBuffer` too, while the caller's own tensor over the same memory stays what it is. Where it is
-another graph's memory, launches of that one make it stale (`GraphState.written_by`).
+that comes in a `GraphBuffer` too, while the caller's own tensor over the same memory stays what it is. It is a
+second name of that memory then, and shows what others write there.
 
 A graph that is launched inside another one's recording shares its memory with it: launching one makes the outputs of
 both stale (`GraphState.linked`), and they take turns in being launched: setting inputs, launching and copying the
@@ -50,7 +50,7 @@ OF_A_BODY = (
     "into a tensor that exists before the conditional"
 )
 FIRST_RUN = 0
-"""As a generation: of the first launch, or of the first one of another graph that this one is part of."""
+"""As a generation: of the first launch that did not fail, or of that of another graph that this one is part of."""
 ALIGNMENT_BYTES = 256
 """As of the device's own allocations."""
 SMALLEST_CHUNK_BYTES = 64 << 10
@@ -103,6 +103,7 @@ class GraphState:
 
     Attributes:
         generation: launches so far. last: where the last one was enqueued: the stream, and its number there.
+        first: which launch is its first run: those before have failed.
         is_current: no other graph has written this one's memory since, and it has not failed.
         error: what the device reported for the last launch, if it was that.
         is_recording: nothing was launched, and operations that are recorded may use everything.
@@ -113,17 +114,14 @@ class GraphState:
         ran_in: the other graph that it has run in as a part, first. runs: how often it ran so, or may have.
         may_have_run: it was in a body. is_part_of: those graphs.
         updates: gates of updates that are part of it, and run when it is launched first.
-        memory: whose memory its launches write beside its own: that of its parts, and of theirs.
         linked: other graphs that have memory in common with it, which they know too.
-        written_by: others that write this one's memory and yield it, as that of somebody else. overwritten: by whose
-            memory that is, the last generation of which what this graph has yielded of it is good no more.
-        graph: gives its graph, while that is there; None as long as it is recorded.
     """
 
     __slots__ = (
         "__weakref__",
         "error",
         "failed",
+        "first",
         "generation",
         "graph",
         "is_current",
@@ -132,19 +130,17 @@ class GraphState:
         "last",
         "linked",
         "may_have_run",
-        "memory",
-        "overwritten",
         "parts",
         "ran_in",
         "runs",
         "turn",
         "updates",
         "waiting",
-        "written_by",
     )
 
     def __init__(self) -> None:
         self.generation = 0
+        self.first = 1
         self.last: tuple[Stream, int] | None = None
         self.error: str | None = None
         self.is_current = True
@@ -157,10 +153,7 @@ class GraphState:
         self.runs = 0
         self.may_have_run = False
         self.updates: list[weakref.ref[Gate]] = []
-        self.memory: tuple[GraphState, ...] = ()  # without itself, which would keep it for ever
         self.linked: list[weakref.ref[GraphState]] = []
-        self.written_by: list[weakref.ref[GraphState]] = []
-        self.overwritten: dict[GraphState | None, int] = {}
         self.is_part_of: list[weakref.ref[GraphState]] = []
         self.graph: Callable[[], CudaGraph[Any] | None] | None = None
 
@@ -195,9 +188,13 @@ class GraphState:
         """Whether its memory holds what that launch, or the `FIRST_RUN`, wrote."""
         if generation != FIRST_RUN:
             return generation == self.generation and self.is_current
-        if self.ran_in is not None:
-            return self.runs == 1 and not self.generation and self.ran_in.is_last(FIRST_RUN)
-        return self.generation == 1 and self.is_current
+        if self.ran_in is not None and self.ran_in.has_run():
+            return self.runs == 1 and self.generation < self.first and self.ran_in.is_last(FIRST_RUN)
+        return self.generation == self.first and self.is_current
+
+    def has_run(self) -> bool:
+        """By itself, or in another graph, and as far as is known without a failure."""
+        return self.generation >= self.first or (self.ran_in is not None and self.ran_in.has_run())
 
     def has_updates(self) -> bool:
         """Whether updates run with its next launch."""
@@ -233,56 +230,29 @@ class GraphState:
         return all(w is None or w.has_ended() for w in wholes)
 
     def link(self, part: GraphState) -> None:
-        """A launch of it writes the part's memory too, which others may have in common with it."""
-
-        def note() -> None:
-            known = {self, *living(self.linked)}
-            more = [other for other in (part, *living(part.linked)) if other not in known]
-            self.linked = [*self.linked, *map(weakref.ref, more)]
-            for other in more:
-                other.linked = with_one_more(other.linked, self)
-            self.memory = tuple(dict.fromkeys([*self.memory, part, *part.memory]))
-
-        self._take_turns(part, note)
-
-    def note_writes(self, owner: GraphState) -> None:
-        """It yields memory of `owner`, which it writes: launches of that one make this stale, and they take turns."""
-
-        def note() -> None:
-            if (
-                owner is not self
-                and owner not in living(self.linked)
-                and self not in living(owner.written_by)
-            ):
-                owner.written_by = with_one_more(owner.written_by, self)
-
-        self._take_turns(owner, note)
-
-    def _take_turns(self, other: GraphState, work: Callable[[], None]) -> None:
-        """From now on they have one lock, which `work()` is called with."""
+        """A launch of it writes the part's memory too, as do launches of others with that part. They take turns."""
         while True:
-            locks = sorted({self.turn.lock, other.turn.lock}, key=id)  # one order everywhere
+            locks = sorted({self.turn.lock, part.turn.lock}, key=id)  # one order everywhere
             with locks[0], locks[-1]:  # they may be taken twice
-                if self.turn.lock not in locks or other.turn.lock not in locks:
+                if self.turn.lock not in locks or part.turn.lock not in locks:
                     continue  # another thread has linked one of them meanwhile
-                everyone = {*living(self.turn.states), *living(other.turn.states)}
+                everyone = {*living(self.turn.states), *living(part.turn.states)}
                 states = [weakref.ref(state) for state in everyone]
                 for state in everyone:
                     state.turn.states = states
                     state.turn.lock = locks[0]
-                work()
+                known = {self, *living(self.linked)}
+                more = [other for other in (part, *living(part.linked)) if other not in known]
+                self.linked = [*self.linked, *map(weakref.ref, more)]
+                for other in more:
+                    other.linked = with_one_more(other.linked, self)
                 return
 
     def overwrite(self) -> None:
         """Device's lock held. What other graphs have yielded of memory that this one writes is good no more."""
-        if len(self.turn.states) == 1:
-            return
-        for other in living(self.linked):
-            other.is_current = False
-        for owner in (self, *self.memory):
-            if owner.written_by:
-                for other in living(owner.written_by):
-                    other.overwritten = {**other.overwritten, owner: other.generation}
+        if self.linked:
+            for other in living(self.linked):
+                other.is_current = False
 
     def advance(self, stream: Stream, number: int) -> int:
         """A launch was enqueued, in that number of `stream`; which launch it is."""
@@ -295,6 +265,8 @@ class GraphState:
 
     def interrupt(self, error: BaseException) -> None:
         """Maybe there was a launch, and maybe not: what any launch yielded is good no more, until the next one."""
+        if self.generation < self.first:
+            self.first += 1
         self.generation += 1
         self.error = f"{type(error).__name__} as it was launched"
         self.is_current = False
@@ -302,27 +274,30 @@ class GraphState:
 
     def check_launched(self, in_body: bool) -> None:
         """For a shared operation that is part of the graph: raises where it may not have run."""
-        if self.ran_in is not None and not self.generation and not in_body:
-            self.ran_in.check_launched(False)
-            return
-        if in_body or (self.may_have_run and not self.generation):
+        if in_body or (self.may_have_run and not self.has_run()):
             raise NotFilledYetError(
                 "this shared operation is used first in the body of a conditional, which may not have run; use it "
                 "before the conditional, ca.zip(shared, ...), or make one for the body"
             )
-        if not self.generation:
+        if self.has_run():
+            return
+        launched: GraphState | None = self
+        while launched is not None and launched.error is None:
+            launched = launched.ran_in
+        if launched is None:
             raise NotFilledYetError(
                 "this shared operation is part of a graph, and runs with it; launch the graph first"
             )
-        if self.error is not None and self.generation == 1:
-            raise NotFilledYetError(
-                f"launch 1 of the graph that this shared operation is part of failed ({self.error}); launch the graph "
-                "again, or, where it is closed, make the operation anew"
-            )
+        raise NotFilledYetError(
+            f"launch {launched.generation} of the graph that this shared operation is part of failed "
+            f"({launched.error}); launch the graph again, or, where it is closed, make the operation anew"
+        )
 
     def note_failed(self, stream: Stream, number: int, error: BaseException) -> None:
         """What was enqueued in that number of `stream` failed."""
         if self.last == (stream, number):
+            if self.generation == self.first:
+                self.first += 1
             self.error = f"{type(error).__name__}: {error}"
             self.is_current = False
 
@@ -332,7 +307,6 @@ class GraphBuffer(Buffer):
 
     Attributes:
         root: an ordinary buffer; its last uses are this one's. generation: None for memory that is good at any time.
-        whose: the state of the graph that owns the root; None where no graph does.
         is_overwritten: it is what a graph yields inside of a recording, which launches that graph again further on.
         body: of the conditional in which it is filled, if it is in one: for others it may never be.
     """
@@ -347,7 +321,6 @@ class GraphBuffer(Buffer):
         "reused_by",
         "root",
         "state",
-        "whose",
     )
 
     def __init__(
@@ -358,7 +331,6 @@ class GraphBuffer(Buffer):
         start: int,
         size_bytes: int,
         *,
-        whose: GraphState | None,
         reused_by: deque[tuple[int, int, Buffer]] | None = None,
     ) -> None:
         """
@@ -368,7 +340,6 @@ class GraphBuffer(Buffer):
         self.root = root
         self.state = state
         self.generation = generation
-        self.whose = whose
         self.reused_by = reused_by
         self._freed = False
         self._undone = False
@@ -391,11 +362,9 @@ class GraphBuffer(Buffer):
             return -1
         if self.body is not None and not state.is_recording:
             return -1
-        if generation is None or state.is_recording:
+        if generation is None or state.is_recording or state.is_last(generation):
             return self._start
-        if state.overwritten and max(1, generation) <= state.overwritten.get(self.whose, 0):
-            return -1
-        return self._start if state.is_last(generation) else -1
+        return -1
 
     @address.setter
     def address(self, address: int) -> None:
@@ -576,7 +545,6 @@ class GraphMemory:
             self.chunks[chunk],
             address,
             size_bytes,
-            whose=state,
             reused_by=None if is_input else self._freed,
         )
 

@@ -49,7 +49,6 @@ class _Launch:
                 root_of(recorded),
                 recorded.start,
                 recorded.size_bytes,
-                whose=recorded.whose if isinstance(recorded, GraphBuffer) else None,
             )
         return found
 
@@ -109,17 +108,17 @@ class OutputTemplate:
 
     Args:
         value: as recorded. written: the ordinary buffers that the graph writes, or that are set before it is launched.
+        state: the graph's. What a part of it yields is its own output, also what that part does not write.
     Attributes:
         size_bytes: of the tensors that a copy of the output allocates.
-        whose: the states of the graphs that own memory of it.
     """
 
-    def __init__(self, value: Any, written: Container[Buffer]) -> None:  # whatever an operation yields
+    def __init__(self, value: Any, written: Container[Buffer], state: GraphState | None = None) -> None:
         self._written = written
+        self._state = state
         self._shared: list[Buffer] = []
         self._ranges: list[range] = []
         self.size_bytes = 0
-        self.whose: dict[GraphState, None] = {}
         try:
             self._build = self._of(value)
         except RecursionError:
@@ -196,7 +195,7 @@ class OutputTemplate:
             return
         seen.add(id(value))
         for item in _items(value):
-            if isinstance(item, Tensor) and root_of(item._buffer) in self._written:
+            if isinstance(item, Tensor) and self._is_output(item._buffer):
                 raise CaptureError(
                     f"the graph yields a tensor in a {outer.__name__}, and cannot say there which launch its contents "
                     "are of; yield tuples, lists, dicts or dataclasses of tensors"
@@ -204,17 +203,19 @@ class OutputTemplate:
             if depth < OBJECTS_DEEP:
                 self._check_hidden(item, outer, depth + 1, seen)
 
+    def _is_output(self, buffer: Buffer) -> bool:
+        """Whether its contents are of a launch."""
+        is_of_a_part = isinstance(buffer, GraphBuffer) and buffer.state is self._state
+        return is_of_a_part or root_of(buffer) in self._written
+
     def _of_tensor(self, tensor: Tensor) -> Callable[[_Launch], Any] | None:
         buffer = tensor._buffer
-        root = root_of(buffer)
-        if root not in self._written or not buffer.size_bytes:
+        if not self._is_output(buffer) or not buffer.size_bytes:
             return None
         if not isinstance(buffer, GraphBuffer):
             self._shared.append(buffer)
         elif buffer.is_overwritten or buffer.is_void or buffer.is_freed:
             buffer.check_usable()
-        elif buffer.whose is not None:
-            self.whose[buffer.whose] = None
         self.size_bytes += tensor.nbytes
         start = buffer.start
         self._ranges.append(range(start, start + buffer.size_bytes))
@@ -290,16 +291,10 @@ class OutputTemplate:
 
 
 class _SharedTemplate(OutputTemplate):
-    """Of what a shared operation yields: what is of this graph's launches is told apart as it is."""
-
-    def __init__(self, value: Any, written: Container[Buffer], state: GraphState) -> None:
-        self._state = state
-        super().__init__(value, written)
+    """Of what a shared operation yields: memory of graphs' own is told apart as it is."""
 
     def _of_tensor(self, tensor: Tensor) -> Callable[[_Launch], Any] | None:
-        buffer = tensor._buffer
-        is_known = isinstance(buffer, GraphBuffer) and buffer.state is self._state
-        return None if is_known else super()._of_tensor(tensor)
+        return None if isinstance(tensor._buffer, GraphBuffer) else super()._of_tensor(tensor)
 
 
 def output_of_shared(
@@ -311,7 +306,7 @@ def output_of_shared(
         body: of the conditional that it was recorded in, if it was.
     """
     try:
-        template = _SharedTemplate(value, written, state)
+        template = _SharedTemplate(value, written)
     except CaptureError:  # in an object that cannot be made anew: it stays what it is
         return value
     made, buffers = template.build_recorded(state)
@@ -319,6 +314,4 @@ def output_of_shared(
         buffer.body = body
     for given in template.shared:
         given.note_shared()
-    for owner in template.whose:
-        state.note_writes(owner)
     return made

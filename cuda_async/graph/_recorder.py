@@ -160,7 +160,10 @@ class Lane:
         repeats: it is the body of a loop.
         reads, writes: what the next node uses, other than memory of the graph's own.
         read, written: address and size of all that it uses.
+        overwritten: of the body of a conditional: how many outputs were stale before.
     """
+
+    overwritten = 0
 
     def __init__(
         self, recorder: Recorder, body: list[Node], outer: Lane | None = None, *, repeats: bool = False
@@ -223,11 +226,13 @@ class Lane:
             lane = lane.outer
         return lane is not None
 
-    def outermost_loop(self) -> Lane | None:
-        """The lane that is the body of it; None outside of loops."""
-        found, lane = None, self
+    def loops(self) -> list[Lane]:
+        """Those that this is in: the lanes of their bodies."""
+        found, lane = [], self
         while lane.outer is not None:
-            found, lane = lane if lane.repeats else found, lane.outer
+            if lane.repeats:
+                found.append(lane)
+            lane = lane.outer
         return found
 
     def wait_for(self, other: Lane) -> None:
@@ -544,11 +549,11 @@ class Recorder:
     def overwrite_outputs(self, lane: Lane, child: GraphState) -> None:
         """A graph is launched inside: what it, or one that is linked to it, has yielded here before is stale."""
         overwritten = {child, *living(child.linked)}
-        loop = lane.outermost_loop()
+        loops = lane.loops()
         for state, buffers in self._yielded:
             if state in overwritten:
                 for buffer in buffers:
-                    if loop is not None and self._is_used_again(buffer, loop):
+                    if any(self._is_used_again(buffer, loop) for loop in loops):
                         raise CaptureError(
                             "a loop's body uses what a graph yields before the loop, and launches that graph again, "
                             "which writes over it: the next turn would find the later numbers there; call the graph "
@@ -611,17 +616,31 @@ class Recorder:
         lane = self._lane([], outer, repeats=repeats)
         lane.known = {outer, *outer.known}
         self._branches += 1
+        lane.overwritten = len(self._overwritten)
         return lane.stream
 
-    def end_body(self, stream: RecordingStream, body: RecordingStream) -> list[Node]:
-        """The body's nodes."""
+    def end_body(
+        self, stream: RecordingStream, body: RecordingStream, overwritten: list[GraphBuffer]
+    ) -> list[Node]:
+        """The body's nodes. What it made stale is added to `overwritten`: for another body, in its place, it is not."""
         outer, lane = stream._lane, body._lane
         lane.end_foreign()
         outer.known |= {lane, *lane.known}
         outer.reads |= lane.reads
         outer.writes |= lane.writes
         self._branches -= 1
+        for buffer in self._overwritten[lane.overwritten :]:
+            buffer.is_overwritten = False
+            overwritten.append(buffer)
+        del self._overwritten[lane.overwritten :]
         return lane.body
+
+    def end_bodies(self, overwritten: list[GraphBuffer]) -> None:
+        """What comes now comes behind all of them."""
+        for buffer in overwritten:
+            if not buffer.is_overwritten:
+                buffer.is_overwritten = True
+                self._overwritten.append(buffer)
 
     # -- the end
 

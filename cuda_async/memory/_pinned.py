@@ -66,6 +66,7 @@ class PinnedPool:
         self._slabs: dict[int, list[int]] = {}
         """What the driver gave, by the size of the blocks that each was cut into."""
         self._returned: deque[tuple[int, int]] = deque()
+        self._is_left = False
         self.reserved_bytes = 0
 
     @staticmethod
@@ -97,7 +98,10 @@ class PinnedPool:
             self._slabs.setdefault(capacity, []).append(base)
             blocks = self._free.setdefault(capacity, [])
             blocks.extend(range(base, base + slab, capacity))
-            return PinnedBlock(self, blocks.pop(), capacity)
+            block = PinnedBlock(self, blocks.pop(), capacity)
+        if self._is_left:  # by another thread, meanwhile
+            _left.append(self)
+        return block
 
     def trim(self) -> None:
         """Give cached memory back to the driver: each slab of which all blocks have come back. Slow."""
@@ -109,6 +113,7 @@ class PinnedPool:
 
     def leave(self) -> None:
         """The device is closed, and past all copies. What is in use still goes back later."""
+        self._is_left = True
         _left.append(self)
         free_left_behind()
 
@@ -139,7 +144,7 @@ class PinnedPool:
 
 
 _left: list[PinnedPool] = []
-"""Of devices that are closed, and whose memory somebody still has."""
+"""Of devices that are closed, and whose memory somebody still has; one may be there twice."""
 
 
 def free_left_behind() -> None:

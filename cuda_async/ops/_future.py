@@ -80,12 +80,13 @@ def _enqueueing() -> str:
 
 
 def _is_of_closing(error: BaseException, execution: Execution) -> bool:
-    """An interrupt ended it, which came out elsewhere, its device was closed, which ends everything on it, or the
-    interpreter is exiting, which closes all that work needs, in whatever order."""
-    if not threading.main_thread().is_alive():
-        return True
+    """An interrupt ended it, which came out elsewhere, or its device was closed, which ends everything on it.
+
+    As the interpreter exits, what a device needs may be closed before it.
+    """
     ctx = getattr(execution, "ctx", None)
-    is_closed = ctx is not None and bool(ctx.device._closed_because)
+    is_exiting = not threading.main_thread().is_alive()
+    is_closed = is_exiting or (ctx is not None and bool(ctx.device._closed_because))
     return isinstance(error, OperationCancelledError) or (is_closed and isinstance(error, ClosedError))
 
 

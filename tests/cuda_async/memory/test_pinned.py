@@ -10,7 +10,7 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.driver.host import HostDriver, _memory
-from cuda_async.memory import PinnedPool
+from cuda_async.memory import PinnedPool, _pinned, free_left_behind
 from cuda_async.memory._pinned import SLAB_BYTES, SMALLEST_BYTES
 
 
@@ -126,3 +126,34 @@ def test_closed_devices_leave_no_staging_memory():
     for _ in range(3):
         once()
     assert len(_memory._pinned) == before
+
+
+def test_memory_that_is_taken_as_the_device_is_closed_goes_back(stepped, pool):
+    _, controls = stepped
+    allocate = controls.pinned_alloc
+
+    def closed_meanwhile(size_bytes):
+        address = allocate(size_bytes)
+        pool.leave()
+        return address
+
+    controls.pinned_alloc = closed_meanwhile
+    block = pool.take(100)
+    free_left_behind()
+    assert pool in _pinned._left
+    del block
+    free_left_behind()
+    assert pool not in _pinned._left
+    assert controls.calls["pinned_free"] == 1
+
+
+def test_memory_that_cannot_be_given_back_is_no_error_of_others(stepped, pool):
+    _, controls = stepped
+    pool.take(100)
+
+    def refuse(address):
+        raise ca.DeviceLostError("as planned")
+
+    controls.pinned_free = refuse
+    pool.leave()
+    assert pool not in _pinned._left

@@ -145,6 +145,26 @@ last = [Sum(*last)]
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "late 200000.0", "")
 
 
+def test_failure_in_a_thread_that_outlives_the_main_one_is_told():
+    """A callback's; nobody asks for it."""
+    done = run("""
+import time
+
+def work():
+    threading.main_thread().join()
+    future = ca.zeros(3).then(lambda _: 1 // 0).start()
+    while future.state == "enqueueing":
+        time.sleep(1e-3)
+    del future
+
+ca.ones(4).to_host().sync()
+threading.Thread(target=work).start()
+""")
+    assert (done.returncode, done.stdout.strip()) == (0, "late")
+    assert "an operation that was started failed, and nobody asked its future" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+
+
 def test_work_after_the_device_was_closed():
     """Is an error that says why."""
     done = run("""
