@@ -31,7 +31,7 @@ from ..errors import CaptureError, ClosedError, ContextError, CudaAsyncError
 from ..memory import Buffer, Mut, Read, Tensor, Usage
 from ..ops import DeviceOp, collect, fill, memcpy
 from ..ops._unprepared import UNPREPARED
-from ..scheduling import order_read, order_write, wait_for_submission
+from ..scheduling import destroy_dropped, order_read, order_write, wait_for_submission
 from ._memory import FIRST_RUN, GraphBuffer, root_of
 from ._nodes import all_nodes, nodes_of
 from ._outputs import OutputTemplate
@@ -168,13 +168,14 @@ class CudaGraph(Generic[T]):
         for child, _ in recorder.children:
             self._state.link(child)
         self._plan()
-        set_before = (root_of(tensor._buffer) for tensor in self._inputs.values())
-        self._template = OutputTemplate(output, {*self._writes, *set_before}, self._state)
+        written = {*self._writes, *(root_of(tensor._buffer) for tensor in self._inputs.values())}
+        self._template = OutputTemplate(output, written, self._state)
         self._check_inputs(recorder)
         for buffer in self._template.shared:
             buffer.note_shared()
         recorder.take_shared(self, self._writes)
         recorder.release()
+        self._state.note_writes(written)
         return self
 
     def _settable(self, tensor: Tensor) -> Tensor:
@@ -236,6 +237,9 @@ class CudaGraph(Generic[T]):
         with self._stream._in_use() as stream:
             if stream is None:
                 stream = self._device._exchange_stream()._handle
+            self._device.driver.bind()
+            with self._device._lock:
+                destroy_dropped(self._device)
             executable.handle = self._device.driver.graph_create(nodes, stream)
         return executable
 

@@ -14,8 +14,8 @@ that comes in a `GraphBuffer` too, while the caller's own tensor over the same m
 second name of that memory then, and shows what others write there.
 
 A graph that is launched inside another one's recording shares its memory with it: launching one makes the outputs of
-both stale (`GraphState.linked`), and they take turns in being launched: setting inputs, launching and copying the
-output is one step for all of them (`Turn`).
+both stale (`GraphState.linked`). Graphs that write the same memory, of whomever, take turns in being launched: setting
+inputs, launching and copying the output is one step for all of them (`Turn`).
 
 What is made while a graph is recorded, and is known outside (by shared operations), is of its first run: by itself, or
 as a part of another graph.
@@ -230,23 +230,41 @@ class GraphState:
         return all(w is None or w.has_ended() for w in wholes)
 
     def link(self, part: GraphState) -> None:
-        """A launch of it writes the part's memory too, as do launches of others with that part. They take turns."""
+        """A launch of it writes the part's memory too, as do launches of others with that part."""
+
+        def note() -> None:
+            known = {self, *living(self.linked)}
+            more = [other for other in (part, *living(part.linked)) if other not in known]
+            self.linked = [*self.linked, *map(weakref.ref, more)]
+            for other in more:
+                other.linked = with_one_more(other.linked, self)
+
+        self.take_turns(part)
+        self.turn.hold(note)
+
+    def take_turns(self, other: GraphState) -> None:
+        """From now on they are launched in turns."""
         while True:
-            locks = sorted({self.turn.lock, part.turn.lock}, key=id)  # one order everywhere
+            locks = sorted({self.turn.lock, other.turn.lock}, key=id)  # one order everywhere
             with locks[0], locks[-1]:  # they may be taken twice
-                if self.turn.lock not in locks or part.turn.lock not in locks:
-                    continue  # another thread has linked one of them meanwhile
-                everyone = {*living(self.turn.states), *living(part.turn.states)}
+                if self.turn.lock not in locks or other.turn.lock not in locks:
+                    continue  # another thread has given one of them another one meanwhile
+                everyone = {*living(self.turn.states), *living(other.turn.states)}
                 states = [weakref.ref(state) for state in everyone]
                 for state in everyone:
                     state.turn.states = states
                     state.turn.lock = locks[0]
-                known = {self, *living(self.linked)}
-                more = [other for other in (part, *living(part.linked)) if other not in known]
-                self.linked = [*self.linked, *map(weakref.ref, more)]
-                for other in more:
-                    other.linked = with_one_more(other.linked, self)
                 return
+
+    def note_writes(self, written: Iterable[Buffer]) -> None:
+        """Its launches write these ordinary buffers, or set them before: it takes turns with others that do."""
+        for buffer in written:
+            with _writers_lock:
+                before = _writers.get(buffer, [])
+                others = living(before)
+                _writers[buffer] = with_one_more(before, self)
+            if others:
+                self.take_turns(others[0])  # who takes turns with the rest already
 
     def overwrite(self) -> None:
         """Device's lock held. What other graphs have yielded of memory that this one writes is good no more."""
@@ -300,6 +318,11 @@ class GraphState:
                 self.first += 1
             self.error = f"{type(error).__name__}: {error}"
             self.is_current = False
+
+
+_writers: weakref.WeakKeyDictionary[Buffer, list[weakref.ref[GraphState]]] = weakref.WeakKeyDictionary()
+"""The graphs that write an ordinary buffer."""
+_writers_lock = threading.Lock()
 
 
 class GraphBuffer(Buffer):

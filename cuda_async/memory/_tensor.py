@@ -207,8 +207,9 @@ class Tensor:
 
     def permute(self, *axes: Any) -> Tensor:  # ints, or one sequence of ints
         """A view with the axes in another order; without arguments, reversed."""
-        given: Any = axes[0] if len(axes) == 1 and hasattr(axes[0], "__iter__") else axes
-        order = tuple(given) or tuple(range(len(self.shape)))[::-1]
+        order: Any = axes or tuple(range(len(self.shape)))[::-1]
+        if len(axes) == 1 and hasattr(axes[0], "__getitem__"):
+            order = tuple(axes[0])
         shape, strides = _layout.permuted(self.shape, self.strides, order)
         return self._view(0, shape, strides)
 

@@ -22,6 +22,7 @@ from ._device import (
     devices,
     resolve_default_device,
 )
+from ._dropped import destroy_dropped
 from ._event import Event
 from ._kept_errors import note_kept_error
 from ._opening import call_behind_opening
@@ -76,6 +77,7 @@ __all__ = [
     "current_burst",
     "current_device",
     "default_device_if_known",
+    "destroy_dropped",
     "devices",
     "do_what_was_put_off",
     "drain",

@@ -30,6 +30,7 @@ from ..errors import (
 )
 from ..memory import Buffer, FreeNote, PinnedPool, Usage
 from . import _opening
+from ._dropped import destroy_dropped
 from ._kept_errors import collect_kept_errors, errors_of_work_aside
 from ._ordering import order_uses
 from ._sharing import (
@@ -141,8 +142,7 @@ class Device:
         self._pollers: list[None] = []  # one for each: a list changes in one step, on every thread
         self._wait_average_s = 0.0
         self._sleep_average = 0.0  # of the latest waits, those that did not end while polling
-        self._interrupts = False
-        self._interrupts_lost = False
+        self._interrupts = self._interrupts_lost = False
         self._lookout = False  # there is a thread that looks at what others sleep for
         self._max_poll_s = longest_poll_s(self.kind)
         start_from_environment()
@@ -499,12 +499,7 @@ class Device:
                 raise
             del notes[0]
             self._used -= note.size_bytes
-        events = self._dropped_events
-        while events:
-            driver.event_destroy(events.popleft())
-        graphs = self._dropped_graphs
-        while graphs:
-            driver.graph_destroy(graphs.popleft())
+        destroy_dropped(self)
 
     def _stream_that_frees(self, note: FreeNote) -> Stream:
         """Lock held. A stream that is behind all uses of the memory."""

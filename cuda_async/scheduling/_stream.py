@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..driver import StreamHandle
 from ..driver._bell import Bell
 from ..errors import ClosedError, ContextError, CudaAsyncError, DeviceLostError, DriverError, OutOfMemoryError
+from ._dropped import destroy_dropped
 from ._event import Event
 from ._lookout import look_out
 from ._submission import CAPTURE_UNSUPPORTED, Failure, Submission
@@ -190,6 +191,7 @@ class Stream:
         handle = driver.event_create(timing=True)
         try:
             with device._lock:
+                destroy_dropped(device)
                 driver.event_record(handle, self._handle)
                 self._dirty = True
                 submission = self._record()

@@ -32,7 +32,9 @@ __all__ = [
     "nvrtc_version",
 ]
 
-INSTALL = 'pip install "cuda-bindings>=13" "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13"'
+INSTALL = (
+    'pip install "cuda-bindings>=13" "nvidia-cuda-nvrtc>=13" "nvidia-cuda-runtime>=13" "nvidia-cuda-crt>=13"'
+)
 COMPILATION_FAILED = 6  # NVRTC_ERROR_COMPILATION
 INVALID_OPTION = 5  # NVRTC_ERROR_INVALID_OPTION
 

@@ -273,6 +273,21 @@ def test_input_that_another_graph_yields(device):
     assert first(user(y=9.0).sync()) == 9.0
 
 
+def test_input_of_a_part_is_an_output_of_the_whole(device):
+    """Where the part yields it; the whole neither writes it nor sets it."""
+    x = ca.ones(4).sync()
+    part = ca.copy(x).then(lambda c: ca.value((c, x))).graph(inputs={"x": x}).sync()
+    whole = part.launch().graph().sync()
+    for value in (1.0, 2.0, 3.0):
+        ca.fill(x, value).sync()
+        before = whole.take_output() if whole.launches else None
+        outputs = [*whole.launch().sync(), *whole.take_output(), *whole().sync()]
+        assert [first(t) for t in (*outputs[4:], *whole.take_output())] == [value] * 4
+        for stale in (*(before or ()), *outputs[:4]):
+            with pytest.raises(StaleOutputError):
+                stale.to_host().sync()
+
+
 def test_outputs_in_memory_that_another_graph_owns_are_names_of_it(device):
     """They go stale with the next launch of their graph, and show till then what others write there."""
     x = ca.ones(4).sync()

@@ -35,12 +35,22 @@ class Piece:
 
 
 class Name:
-    """A tensor over a piece, as it was yielded by launch number `launch` of `graph`; None for good at any time."""
+    """A tensor over a piece, as it was yielded by launch number `launch` of `graph`; None for good at any time.
 
-    def __init__(self, tensor: ca.Tensor, piece: Piece, graph: ModelGraph | None = None) -> None:
+    `whole`: the graph that it was recorded in, as what a part of that one yields.
+    """
+
+    def __init__(
+        self,
+        tensor: ca.Tensor,
+        piece: Piece,
+        graph: ModelGraph | None = None,
+        whole: ModelGraph | None = None,
+    ) -> None:
         self.tensor = tensor
         self.piece = piece
         self.graph = graph
+        self.whole = whole
         self.launch = graph.launches if graph is not None else 0
 
     @property
@@ -57,6 +67,7 @@ class ModelGraph:
         self.writes: set[object] = {self}  # roots
         self.outputs: list[Name] = []  # as recorded
         self.launches = 0  # of it, or of others that write its memory or a part's
+        self.input: Piece | None = None
         self.graph: Any = None
 
     def run(self) -> None:
@@ -67,12 +78,10 @@ class ModelGraph:
         self.memory |= part.memory
         self.writes |= part.writes
 
-    def yielded(self, tensors: list[ca.Tensor], by: ModelGraph) -> list[Name]:
-        """What a launch yields: what it writes is of that launch, all else is what it was."""
-        return [
-            Name(tensor, recorded.piece, by) if recorded.piece.root in self.writes else recorded
-            for tensor, recorded in zip(tensors, self.outputs)
-        ]
+    def is_of_launch(self, recorded: Name) -> bool:
+        """Whether what it yields there is of a launch: what it writes, or is set to; all else is what it was."""
+        roots = self.writes if self.input is None else {*self.writes, self.input.root}
+        return recorded.whole is self or recorded.piece.root in roots
 
 
 class Nesting:
@@ -95,6 +104,9 @@ class Nesting:
         """A graph of some random steps, over the caller's tensors, outputs that are good, and launches of others."""
         made = ModelGraph()
         known = [*self.mine, *(name for name in self.names if not name.is_stale)]
+        settable = self.chance.choice([None, *known])
+        inputs = {"x": settable.tensor} if settable is not None else {}
+        made.input = settable.piece if settable is not None else None
 
         def chosen(_: object) -> list[ca.Tensor]:
             made.outputs = self.chance.sample(known, min(len(known), self.chance.randrange(1, 4)))
@@ -104,8 +116,11 @@ class Nesting:
         for _ in range(self.chance.randrange(1, 5)):
             op = op.then(lambda _: self.step(made, known))
         try:
-            made.graph = op.map(chosen).graph().sync()
-        except (CaptureError, StaleOutputError):  # an output was used that a launch before had written over
+            made.graph = op.map(chosen).graph(inputs=inputs).sync()
+        except (
+            CaptureError,
+            StaleOutputError,
+        ):  # an output was used that is written over, or the input was not used
             return
         self.made.append(made)
         self.graphs.append(made)
@@ -140,28 +155,35 @@ class Nesting:
     def part(self, made: ModelGraph, known: list[Name], *, copies: bool) -> Any:
         part = self.chance.choice(self.graphs)
         made.note_part(part)
+        values = self.inputs(part)
+        if values:
+            made.writes.add(part.input.root)
+            made.steps.append(lambda: setattr(part.input, "value", values["x"]))
         made.steps.append(part.run)
         if not copies:
-            return part.graph.launch().map(lambda ts: known.extend(self.recorded(part, ts)))
-        pieces = [Piece(made) if name.piece.root in part.writes else name.piece for name in part.outputs]
+            return part.graph.replay(**values).map(
+                lambda tensors: known.extend(
+                    Name(tensor, name.piece, whole=made) if part.is_of_launch(name) else name
+                    for tensor, name in zip(tensors, part.outputs)
+                )
+            )
+        pieces = [Piece(made) if part.is_of_launch(name) else name.piece for name in part.outputs]
 
         def copy() -> None:
             for piece, name in zip(pieces, part.outputs):
                 piece.value = name.piece.value
 
         made.steps.append(copy)
-        return part.graph().map(
+        return part.graph(**values).map(
             lambda tensors: known.extend(
                 Name(tensor, piece) if piece is not name.piece else name
                 for tensor, piece, name in zip(tensors, pieces, part.outputs)
             )
         )
 
-    def recorded(self, part: ModelGraph, tensors: list[ca.Tensor]) -> list[Name]:
-        return [
-            Name(tensor, name.piece) if name.piece.root in part.writes else name
-            for tensor, name in zip(tensors, part.outputs)
-        ]
+    def inputs(self, model: ModelGraph) -> dict[str, float]:
+        is_set = model.input is not None and self.chance.random() < 0.6
+        return {"x": float(self.chance.randrange(100))} if is_set else {}
 
     def in_place(self, made: ModelGraph, known: list[Name], steps: list[Any]) -> Any:
         (a, b), name = self.numbers(), self.chance.choice(known)
@@ -190,13 +212,18 @@ class Nesting:
 
     def launch(self) -> None:
         model = self.chance.choice(self.graphs)
-        copies = self.chance.random() < 0.3
-        tensors = (model.graph() if copies else model.graph.launch()).sync()
+        copies, values = self.chance.random() < 0.3, self.inputs(model)
+        tensors = (model.graph if copies else model.graph.replay)(**values).sync()
+        if values:
+            model.input.value = values["x"]
         model.run()
         for other in self.made:
             if model.memory & other.memory:
                 other.launches += 1
-        names = model.yielded(tensors, model)
+        names = [
+            Name(tensor, recorded.piece, model) if model.is_of_launch(recorded) else recorded
+            for tensor, recorded in zip(tensors, model.outputs)
+        ]
         self.check(names)
         if not copies:
             self.names += [name for name in names if name.graph is model]
@@ -226,7 +253,7 @@ class Nesting:
                 self.graphs = [model for model in self.graphs if not model.graph.is_closed]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(100))
 def test_graphs_over_graphs(device, kernels, seed):
     nesting = Nesting(seed, kernels)
     nesting.run()

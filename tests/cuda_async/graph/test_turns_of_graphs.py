@@ -104,3 +104,43 @@ def test_graphs_that_ended_are_linked_no_more(host, kernels):
         gc.collect()
     assert max(len(graph._state.linked) for graph in (part, kept, last)) < 8
     assert len(part._state.turn.states) <= 4
+
+
+def owned(kind):
+    """A tensor: the caller's, or what another graph yields, with that graph."""
+    if kind == "caller's":
+        return ca.zeros(64).sync(), None
+    owner = ca.full(64, 9.0).graph().sync()
+    return owner.launch().sync(), owner
+
+
+@pytest.mark.parametrize("kind", ["caller's", "another graph's"])
+@pytest.mark.parametrize("uses", ["read", "written"])
+def test_no_launch_of_a_graph_that_writes_the_same_tensor_comes_into_a_call(device, monkeypatch, kind, uses):
+    """Between setting the input and the launch, or the launch and the copy of the output."""
+    x, owner = owned(kind)
+    if uses == "read":
+        graph, other = (ca.copy(x).graph(inputs={"x": x}).sync() for _ in range(2))
+        call, disturb = (lambda: graph(x=1.0)), (lambda: other(x=2.0))
+        where, name = type(graph), "_launch_on"
+    else:
+        graph, other = (ca.fill(x, value).graph().sync() for value in (1.0, 2.0))
+        call, disturb = (lambda: graph()), (lambda: other.launch())
+        where, name = _outputs.OutputTemplate, "build_copy"
+    if owner is not None:
+        disturb = owner.launch
+    held, mine, threads = getattr(where, name), threading.get_ident(), []
+
+    def let_in(self, *args):
+        if threading.get_ident() == mine and not threads:
+            threads.append(threading.Thread(target=lambda: disturb().sync()))
+            threads[0].start()
+            threads[0].join(0.2)  # it must not come to its launch; that it does not can only be waited for
+        return held(self, *args)
+
+    disturb().sync()  # prepares it
+    call().sync()
+    monkeypatch.setattr(where, name, let_in)
+    found = call().sync()
+    threads[0].join()
+    assert (found.to_host().sync() == 1.0).all()

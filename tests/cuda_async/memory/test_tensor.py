@@ -125,6 +125,10 @@ def test_view_keeps_memory_alive(stepped, empty):
 def test_permute_takes_ints(empty):
     with pytest.raises(TypeError, match=r"axes .* must be integers"):
         empty((4, 6), np.float32).permute(1, "a")
+    with pytest.raises(TypeError, match=r"axes .* must be integers"):
+        empty((4, 6), np.float32).permute({0, 1})  # which has no order
+    with pytest.raises(ValueError, match="not a permutation"):
+        empty((4, 6), np.float32).permute([])
 
 
 def test_reshape_and_permute_spellings(empty):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import subprocess
@@ -286,3 +287,16 @@ def test_freeing_hands_no_failure_on(host):
         failed.sync()
     host.collect()
     host.synchronize()
+
+
+@pytest.mark.parametrize("makes", ["graphs", "events"])
+def test_what_was_dropped_goes_where_nothing_is_allocated(device, makes):
+    """Graphs and events of the driver's, of a service that works in tensors made once."""
+    x, stream = ca.zeros(4).sync(), device.create_stream()
+    for _ in range(20):
+        if makes == "graphs":
+            ca.fill(x, 1.0).graph().sync().close()
+        else:
+            stream.record().synchronize()
+    gc.collect()
+    assert len(device._dropped_graphs) + len(device._dropped_events) < 5
