@@ -111,7 +111,8 @@ class GraphState:
         turn: held while the graph is launched, or one that writes the same memory; changed while it is held.
         waiting: gates of shared operations that are part of it, and have run when it is launched first.
         parts: other graphs that are part of it, until it is launched, and whether they run then for sure, in no body.
-        ran_in: the other graph that it has run in as a part, first. runs: how often it ran so, or may have.
+        ran_in: the other graph that it has run in as a part, first, where that did not fail. runs: how often it ran
+            as a part since, or may have.
         may_have_run: it was in a body. is_part_of: those graphs.
         updates: gates of updates that are part of it, and run when it is launched first.
         linked: other graphs that have memory in common with it, which they know too.
@@ -170,8 +171,9 @@ class GraphState:
         while self.parts:
             part, is_sure = self.parts[-1]
             if is_sure:
+                if part.ran_in is None or not part.ran_in.has_run():  # it has failed there
+                    part.ran_in, part.runs = self, 0
                 part.runs += 1
-                part.ran_in = part.ran_in or self
                 part.note_launched()
             else:
                 part.note_maybe_launched()
@@ -259,12 +261,16 @@ class GraphState:
     def note_writes(self, written: Iterable[Buffer]) -> None:
         """Its launches write these ordinary buffers, or set them before: it takes turns with others that do."""
         for buffer in written:
-            with _writers_lock:
-                before = _writers.get(buffer, [])
-                others = living(before)
-                _writers[buffer] = with_one_more(before, self)
-            if others:
-                self.take_turns(others[0])  # who takes turns with the rest already
+            is_noted = False
+            while not is_noted:
+                before = getattr(buffer, "written_by", None)
+                after = with_one_more(before or [], self)
+                with _writers_lock:
+                    if getattr(buffer, "written_by", None) is before:
+                        buffer.written_by = after
+                        is_noted = True
+            for other in living(before or [])[:1]:  # who takes turns with the rest already
+                self.take_turns(other)
 
     def overwrite(self) -> None:
         """Device's lock held. What other graphs have yielded of memory that this one writes is good no more."""
@@ -320,9 +326,8 @@ class GraphState:
             self.is_current = False
 
 
-_writers: weakref.WeakKeyDictionary[Buffer, list[weakref.ref[GraphState]]] = weakref.WeakKeyDictionary()
-"""The graphs that write an ordinary buffer."""
 _writers_lock = threading.Lock()
+"""Of `Buffer.written_by`. Nothing is made while it is held, which could run anybody's finalizer."""
 
 
 class GraphBuffer(Buffer):

@@ -46,13 +46,15 @@ def failing_in(launch, tensor):
 
 @pytest.mark.parametrize("yields", ["a tensor", "a number"])
 @pytest.mark.parametrize("fails", ["it", "the whole"])
-@pytest.mark.parametrize("runs", ["it", "the whole"])
+@pytest.mark.parametrize("runs", ["it", "the whole", "another whole"])
 def test_shared_operation_is_had_from_the_first_run_that_did_not_fail(host, yields, fails, runs):
     x = ca.zeros(4).sync()
     source = ca.full(4, 3.0) if yields == "a tensor" else ca.fill(x, 3.0).map(lambda _: 5)
     shared = source.shared()
     part = shared.then(lambda _: failing_in(1, x)).graph().sync()
-    graphs = {"it": part, "the whole": part.launch().map(lambda _: None).graph().sync()}
+    graphs = {"it": part}
+    for whole in ("the whole", "another whole"):
+        graphs[whole] = part.launch().map(lambda _: None).graph().sync()
     with pytest.raises(KernelError, match="as planned"):
         graphs[fails].launch().sync()
     with pytest.raises(NotFilledYetError):
