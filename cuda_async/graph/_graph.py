@@ -414,7 +414,7 @@ class CudaGraph(Generic[T]):
                     state.interrupt(error)
                 state.note_launched()
             raise
-        if state.waiting or state.parts:
+        if state.waiting or state.untold:
             try:
                 state.note_launched()
             finally:  # behind an interrupt: what is left

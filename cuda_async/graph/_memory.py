@@ -103,17 +103,18 @@ class GraphState:
 
     Attributes:
         generation: launches so far. last: where the last one was enqueued: the stream, and its number there.
-        first: which launch is its first run: those before have failed.
+        failures: how many of them have failed.
         is_current: no other graph has written this one's memory since, and it has not failed.
         error: what the device reported for the last launch, if it was that.
         is_recording: nothing was launched, and operations that are recorded may use everything.
         failed: the recording ended with an error.
         turn: held while the graph is launched, or one that writes the same memory; changed while it is held.
         waiting: gates of shared operations that are part of it, and have run when it is launched first.
-        parts: other graphs that are part of it, until it is launched, and whether they run then for sure, in no body.
-        ran_in: the other graph that it has run in as a part, first, where that did not fail. runs: how often it ran
-            as a part since, or may have.
-        may_have_run: it was in a body. is_part_of: those graphs.
+        parts: other graphs that are part of it, and whether they run with it for sure, in no body. untold: those that
+            have not been told of its first run, that did not fail.
+        ran_in: the other graph that it has run in as a part, first, where that did not fail. ran_at: in which launch of
+            that. runs: how often it ran as a part from then on, or may have. holds_first: nothing has written its
+            memory since. may_have_run: it was in a body. is_part_of: those graphs.
         updates: gates of updates that are part of it, and run when it is launched first.
         linked: other graphs that have memory in common with it, which they know too.
     """
@@ -122,9 +123,10 @@ class GraphState:
         "__weakref__",
         "error",
         "failed",
-        "first",
+        "failures",
         "generation",
         "graph",
+        "holds_first",
         "is_current",
         "is_part_of",
         "is_recording",
@@ -132,16 +134,18 @@ class GraphState:
         "linked",
         "may_have_run",
         "parts",
+        "ran_at",
         "ran_in",
         "runs",
         "turn",
+        "untold",
         "updates",
         "waiting",
     )
 
     def __init__(self) -> None:
         self.generation = 0
-        self.first = 1
+        self.failures = 0
         self.last: tuple[Stream, int] | None = None
         self.error: str | None = None
         self.is_current = True
@@ -150,8 +154,10 @@ class GraphState:
         self.turn = Turn(self)
         self.waiting: list[weakref.ref[Gate]] = []
         self.parts: list[tuple[GraphState, bool]] = []
+        self.untold: list[tuple[GraphState, bool]] = []
         self.ran_in: GraphState | None = None
-        self.runs = 0
+        self.ran_at = self.runs = 0
+        self.holds_first = False
         self.may_have_run = False
         self.updates: list[weakref.ref[Gate]] = []
         self.linked: list[weakref.ref[GraphState]] = []
@@ -168,20 +174,31 @@ class GraphState:
             if gate is not None:
                 gate.note_launched()
             self.waiting.pop()
-        while self.parts:
-            part, is_sure = self.parts[-1]
+        while self.untold:
+            part, is_sure = self.untold[-1]
             if is_sure:
-                if part.ran_in is None or not part.ran_in.has_run():  # it has failed there
-                    part.ran_in, part.runs = self, 0
-                part.runs += 1
-                part.note_launched()
+                part.note_ran_in(self)
             else:
                 part.note_maybe_launched()
-            self.parts.pop()
+            self.untold.pop()
+
+    def note_ran_in(self, whole: GraphState) -> None:
+        """Turn held. As a part of that one's last launch, its first that did not fail."""
+        known = self.ran_in
+        if known is whole and self.ran_at == whole.generation:  # twice in one launch
+            self.runs += 1
+        elif known is None or known is whole or not known.has_run():
+            self.ran_in, self.ran_at, self.runs = whole, whole.generation, 1
+        else:
+            self.runs += 1
+        self.holds_first = self.runs == 1 and self.generation == self.failures
+        self.untold = list(self.parts)
+        self.note_launched()
 
     def note_maybe_launched(self) -> None:
         """As a part of a body of a conditional."""
         self.runs += 1
+        self.holds_first = False
         self.may_have_run = True
         for part, _ in self.parts:
             part.note_maybe_launched()
@@ -191,12 +208,12 @@ class GraphState:
         if generation != FIRST_RUN:
             return generation == self.generation and self.is_current
         if self.ran_in is not None and self.ran_in.has_run():
-            return self.runs == 1 and self.generation < self.first and self.ran_in.is_last(FIRST_RUN)
-        return self.generation == self.first and self.is_current
+            return self.holds_first
+        return self.generation - self.failures == 1 and self.is_current
 
     def has_run(self) -> bool:
         """By itself, or in another graph, and as far as is known without a failure."""
-        return self.generation >= self.first or (self.ran_in is not None and self.ran_in.has_run())
+        return self.generation > self.failures or (self.ran_in is not None and self.ran_in.has_run())
 
     def has_updates(self) -> bool:
         """Whether updates run with its next launch."""
@@ -276,7 +293,7 @@ class GraphState:
         """Device's lock held. What other graphs have yielded of memory that this one writes is good no more."""
         if self.linked:
             for other in living(self.linked):
-                other.is_current = False
+                other.is_current = other.holds_first = False
 
     def advance(self, stream: Stream, number: int) -> int:
         """A launch was enqueued, in that number of `stream`; which launch it is."""
@@ -284,16 +301,18 @@ class GraphState:
         self.last = (stream, number)
         self.error = None
         self.is_current = True
+        self.holds_first = False
+        if self.generation - self.failures == 1:
+            self.untold = list(self.parts)
         self.overwrite()
         return self.generation
 
     def interrupt(self, error: BaseException) -> None:
         """Maybe there was a launch, and maybe not: what any launch yielded is good no more, until the next one."""
-        if self.generation < self.first:
-            self.first += 1
         self.generation += 1
+        self.failures += 1
         self.error = f"{type(error).__name__} as it was launched"
-        self.is_current = False
+        self.is_current = self.holds_first = False
         self.overwrite()
 
     def check_launched(self, in_body: bool) -> None:
@@ -318,10 +337,9 @@ class GraphState:
         )
 
     def note_failed(self, stream: Stream, number: int, error: BaseException) -> None:
-        """What was enqueued in that number of `stream` failed."""
+        """Device's lock held. A launch that was enqueued in that number of `stream` has failed; said once of each."""
+        self.failures += 1
         if self.last == (stream, number):
-            if self.generation == self.first:
-                self.first += 1
             self.error = f"{type(error).__name__}: {error}"
             self.is_current = False
 

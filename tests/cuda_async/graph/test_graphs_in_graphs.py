@@ -65,6 +65,40 @@ def test_shared_operation_is_had_from_the_first_run_that_did_not_fail(host, yiel
     assert (shared.sync() if yields == "a number" else first(shared.sync())) in (5, 3.0)
 
 
+@pytest.mark.parametrize("yields", ["a tensor", "a number"])
+def test_first_launches_in_flight_that_all_fail(host, yields):
+    """None has run the shared operation; the next one does."""
+    x, fails = ca.zeros(4).sync(), [True]
+
+    def work(_):
+        if fails:
+            raise ValueError("as planned")
+
+    before = ca.foreign(work, reads=[], writes=[x])
+    source = ca.full(4, 3.0) if yields == "a tensor" else ca.fill(x, 3.0).map(lambda _: 5)
+    shared = before.then(lambda _: source).shared()
+    graph = shared.map(lambda _: None).graph().sync()
+    with pytest.raises(KernelError, match="as planned"):
+        graph.launch().then(lambda _: graph.launch()).sync()
+    with pytest.raises(NotFilledYetError, match="as planned"):
+        shared.sync()
+    fails.clear()
+    graph.launch().sync()
+    assert (shared.sync() if yields == "a number" else first(shared.sync())) in (5, 3.0)
+
+
+def test_other_parts_of_a_whole_leave_a_shared_operation_its_value(device):
+    shared = ca.full(4, 3.0).shared()
+    part, other = shared.map(lambda _: None).graph().sync(), ca.full(4, 9.0).graph().sync()
+    whole = part.launch().then(lambda _: other.launch()).map(lambda _: None).graph().sync()
+    whole.launch().sync()
+    other.launch().sync()
+    assert first(shared.sync()) == 3.0
+    part.launch().sync()
+    with pytest.raises(StaleOutputError):
+        shared.to_host().sync()
+
+
 @pytest.mark.parametrize("closes", [False, True])
 def test_shared_operation_has_run_whatever_becomes_of_later_launches(host, closes):
     x = ca.zeros(4).sync()
