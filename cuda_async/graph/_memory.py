@@ -276,15 +276,18 @@ class GraphState:
                 return
 
     def note_writes(self, written: Iterable[Buffer]) -> None:
-        """Its launches write these ordinary buffers, or set them before: it takes turns with others that do."""
-        for buffer in written:
+        """Its launches write these ordinary buffers, or set them before: it takes turns with others that do.
+
+        No turn held: each has its order among the locks.
+        """
+        for usage in {buffer.usage for buffer in written}:
             is_noted = False
             while not is_noted:
-                before = getattr(buffer, "written_by", None)
+                before = getattr(usage, "written_by", None)
                 after = with_one_more(before or [], self)
                 with _writers_lock:
-                    if getattr(buffer, "written_by", None) is before:
-                        buffer.written_by = after
+                    if getattr(usage, "written_by", None) is before:
+                        usage.written_by = after
                         is_noted = True
             for other in living(before or [])[:1]:  # who takes turns with the rest already
                 self.take_turns(other)
@@ -345,7 +348,7 @@ class GraphState:
 
 
 _writers_lock = threading.Lock()
-"""Of `Buffer.written_by`. Nothing is made while it is held, which could run anybody's finalizer."""
+"""Of `Usage.written_by`. Nothing is made while it is held, which could run anybody's finalizer."""
 
 
 class GraphBuffer(Buffer):

@@ -31,6 +31,7 @@ from ..ops._launch import (
     cluster_problem,
     shared_memory_problem,
 )
+from ._memory import root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -306,6 +307,7 @@ class GraphNode:
             self._check_ordered(reads, writes)
             graph._change_node(self._node, *changed())
 
+        graph._state.note_writes([root_of(tensor._buffer) for tensor in writes])
         graph._turn.hold(work)
 
     def _allow_shared(self, node: KernelNode, size_bytes: int) -> None:

@@ -45,12 +45,9 @@ class Buffer:
         read_only: the owner does not allow writing.
         holders: who has this memory on loan now (`_dlpack`), in any form; None before the first.
         is_recorded: a graph that is still being recorded will fill it.
-        written_by: weak references to the states of graphs that write it, in a list that is replaced and never changed;
-            not there before the first.
     """
 
     is_recorded = False
-    written_by: list[Any]
     _note = FreeNote  # a free-threaded Python may finalize this after the names of modules are gone
 
     __slots__ = (
@@ -65,7 +62,6 @@ class Buffer:
         "retained_on_use",
         "size_bytes",
         "usage",
-        "written_by",
     )
 
     def __init__(

@@ -27,9 +27,21 @@ class Usage:
     Attributes:
         lent: streams that consumers of the memory named, by address, with what is known to keep the stream alive;
             None when it was never lent.
+        written_by: weak references to the states of graphs that write the memory, in a list that is replaced and never
+            changed; not there before the first.
     """
 
-    __slots__ = ("lent", "more_reads", "read_number", "read_stream", "write_number", "write_stream")
+    __slots__ = (
+        "lent",
+        "more_reads",
+        "read_number",
+        "read_stream",
+        "write_number",
+        "write_stream",
+        "written_by",
+    )
+
+    written_by: list[Any]
 
     def __init__(self, stream: StreamLike = None, number: int = 0) -> None:
         self.write_stream: StreamLike = stream

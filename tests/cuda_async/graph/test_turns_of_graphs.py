@@ -106,6 +106,32 @@ def test_graphs_that_ended_are_linked_no_more(host, kernels):
     assert len(part._state.turn.states) <= 4
 
 
+@pytest.mark.parametrize("how", ["captured", "changed", "imported", "imported later", "freed"])
+def test_graphs_that_write_the_same_memory_take_turns(device, kernels, how):
+    x, y = ca.zip(ca.zeros(8), ca.zeros(8)).sync()
+    again = x
+    graph = ca.copy(x).graph(inputs={"x": x}).sync()
+    if how == "imported":
+        x, again = ca.from_dlpack(x), ca.from_dlpack(x)
+        graph = ca.copy(x).graph(inputs={"x": x}).sync()
+    elif how == "imported later":
+        x = ca.from_dlpack(x)
+        graph = ca.copy(x).graph(inputs={"x": x}).sync()
+        again = ca.from_dlpack(x)
+    elif how == "freed":
+        del graph
+        gc.collect()
+        graph = ca.copy(x).graph(inputs={"x": x}).sync()
+    other = kernels.scale(y if how == "changed" else again, 1.0, 1.0).graph().sync()
+    apart = kernels.scale(y, 1.0, 1.0).map(lambda _: None).graph().sync()
+    if how == "changed":
+        (node,) = kernels.scale(y, 1.0, 1.0).map(lambda _: None).graph().sync().nodes
+        node.set_arguments({0: ca.mut(x)})
+        other = node._graph
+    assert graph._turn.lock is other._turn.lock
+    assert how == "changed" or graph._turn.lock is not apart._turn.lock
+
+
 def owned(kind):
     """A tensor: the caller's, or what another graph yields, with that graph."""
     if kind == "caller's":
