@@ -162,7 +162,8 @@ class GraphNode:
             arguments: `read(tensor)`, `mut(tensor)`, numbers, NumPy scalars, `ctypes` values, as for `launch`; the
                 function's signature counts.
         Raises:
-            CaptureError: no kernel, or it would no longer write what the graph yields. IndexError: no such parameter.
+            CaptureError: no kernel, or it would no longer write what the graph yields, or write what it yields as it
+                was. IndexError: no such parameter.
             TypeError, OverflowError, AliasError: as for a launch, aliases among the arguments that are given.
             AliasError: also memory that a node uses which may run beside this one, where one of the two writes it.
             LaunchError: a tile kernel would be given another tensor, extent or stride, or a check that it made before
@@ -218,6 +219,13 @@ class GraphNode:
         def changed() -> tuple[dict[str, object], Uses | None]:
             for position, data, is_written in pointers:
                 self._check_yielded(node, position, data, is_written=is_written)
+            passed = self._graph._template.passed
+            for tensor in written_tensors:
+                if root_of(tensor._buffer).usage in passed:
+                    raise CaptureError(
+                        f"{node.name}: the graph yields {tensor!r} as what it does not write; capture a graph that "
+                        "writes it, or yields something else"
+                    )
             old = node.arguments
             words = [_word(old, offset) for offset, size in kept if size == 8]
             for tensor in read_tensors:

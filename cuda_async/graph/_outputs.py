@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
 
     from ..driver.graph import Node
-    from ..memory import Buffer, DType
+    from ..memory import Buffer, DType, Usage
     from ..ops import ExecutionContext
 
 __all__ = ["OutputTemplate", "output_of_shared"]
@@ -111,14 +111,16 @@ class OutputTemplate:
         state: the graph's. What a part of it yields is its own output, also what that part does not write.
     Attributes:
         size_bytes: of the tensors that a copy of the output allocates.
+        passed: the usages of what is yielded as it was recorded.
     """
 
-    def __init__(self, value: Any, written: Container[Buffer], state: GraphState | None = None) -> None:
-        self._written = written
+    def __init__(self, value: Any, written: Iterable[Buffer], state: GraphState | None = None) -> None:
+        self._written = {buffer.usage for buffer in written}  # memory that came in twice has two buffers
         self._state = state
         self._shared: list[Buffer] = []
         self._ranges: list[range] = []
         self.size_bytes = 0
+        self.passed: set[Usage] = set()
         try:
             self._build = self._of(value)
         except RecursionError:
@@ -206,11 +208,12 @@ class OutputTemplate:
     def _is_output(self, buffer: Buffer) -> bool:
         """Whether its contents are of a launch."""
         is_of_a_part = isinstance(buffer, GraphBuffer) and buffer.state is self._state
-        return is_of_a_part or root_of(buffer) in self._written
+        return is_of_a_part or root_of(buffer).usage in self._written
 
     def _of_tensor(self, tensor: Tensor) -> Callable[[_Launch], Any] | None:
         buffer = tensor._buffer
         if not self._is_output(buffer) or not buffer.size_bytes:
+            self.passed.add(buffer.usage)
             return None
         if not isinstance(buffer, GraphBuffer):
             self._shared.append(buffer)
@@ -298,7 +301,7 @@ class _SharedTemplate(OutputTemplate):
 
 
 def output_of_shared(
-    value: Any, written: Container[Buffer], state: GraphState, body: list[Node] | None
+    value: Any, written: Iterable[Buffer], state: GraphState, body: list[Node] | None
 ) -> Any:  # whatever an operation yields
     """What a shared operation that was recorded yields for others: an output of the first launch.
 

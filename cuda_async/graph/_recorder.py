@@ -41,7 +41,7 @@ from ._memory import OF_A_BODY, GraphBuffer, GraphMemory, GraphState, living, ro
 from ._outputs import output_of_shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..driver import ArgumentBlock, Driver, FunctionHandle, StreamHandle
     from ..memory import Buffer
@@ -725,7 +725,7 @@ class Recorder:
         """Nodes so far, those of bodies among them."""
         return len(self.uses)
 
-    def take_shared(self, graph: CudaGraph[Any], written: Container[Buffer]) -> None:
+    def take_shared(self, graph: CudaGraph[Any], written: Iterable[Buffer]) -> None:
         """What shared operations that were recorded yield for others, as outputs of `graph`, which writes these."""
         state = self.state
         state.graph = weakref.ref(graph)

@@ -155,3 +155,5 @@ def free_left_behind() -> None:
         if not pool.reserved_bytes:
             with contextlib.suppress(ValueError):  # another thread has seen it too
                 _left.remove(pool)
+            if pool.reserved_bytes:  # since then, by a third one
+                _left.append(pool)

@@ -427,6 +427,20 @@ def test_memory_that_a_kernel_has_left_may_be_given(device, kernels):
     assert first(other) == 2.0
 
 
+def test_what_is_yielded_as_it_was_is_not_given_to_write(device, kernels):
+    """Launches would go on yielding the tensor itself, without a launch that its contents are of."""
+    x, y, scratch = ca.zip(ca.ones(8), ca.zeros(8), ca.zeros(8)).sync()
+    graph = kernels.scale(scratch, 1.0, 1.0).map(lambda _: (x, y)).graph().sync()
+    (node,) = graph.nodes
+    for tensor in (x, y[2:]):
+        with pytest.raises(CaptureError, match=r"yields .* as what it does not write"):
+            node.set_arguments({0: ca.mut(tensor)})
+    other = ca.zeros(8).sync()
+    node.set_arguments({0: ca.mut(other)})
+    graph.launch().sync()
+    assert [first(t) for t in (x, y, scratch, other)] == [1.0, 0.0, 0.0, 1.0]
+
+
 def test_predicate_of_a_conditional_beside_is_not_given_to_write(device, kernels):
     flag, x, n = ca.zip(ca.zeros(1, "int32"), ca.zeros(4), ca.full(1, 3, "int32")).sync()
     op = ca.parallel(ca.if_else(flag, lambda: ca.fill(x, 2.0)), kernels.count_down.launch(1, 1, ca.mut(n)))

@@ -132,6 +132,18 @@ def test_graphs_that_write_the_same_memory_take_turns(device, kernels, how):
     assert how == "changed" or graph._turn.lock is not apart._turn.lock
 
 
+def test_memory_that_came_in_twice_is_yielded_as_what_is_written(device, kernels):
+    x = ca.zeros(8).sync()
+    one, two = ca.from_dlpack(x), ca.from_dlpack(x)
+    graph = kernels.scale(one, 1.0, 1.0).map(lambda _: two).graph().sync()
+    called = [graph().sync() for _ in range(3)]
+    assert [t.to_host().sync()[0] for t in called] == [1.0, 2.0, 3.0]
+    kept = graph.launch().sync()
+    graph.launch().sync()
+    with pytest.raises(ca.StaleOutputError):
+        kept.to_host().sync()
+
+
 def owned(kind):
     """A tensor: the caller's, or what another graph yields, with that graph."""
     if kind == "caller's":

@@ -13,6 +13,7 @@ import gc
 import inspect
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ import pytest
 import cuda_async as ca
 from cuda_async.driver import Driver, FunctionInfo, HostImage, ParameterInfo
 from cuda_async.driver.host import HostDriver
-from cuda_async.scheduling import _device
+from cuda_async.scheduling import _device, _kept_errors
 
 N = 8
 NOT_CALLS = ("close", "launch_failed")
@@ -395,6 +396,8 @@ def run(faults, program, monkeypatch):
     monkeypatch.setattr(_device, "_default", device)
     monkeypatch.setitem(_device._registry, "host:0", device)
     device.policy.next_stream()
+    # Where memory is short, and errors of earlier runs are kept, what they hold is freed and the call made again.
+    monkeypatch.setattr(_kept_errors, "_keepers", weakref.WeakSet())
     faults.on = True
     try:
         started = program(device)
