@@ -165,8 +165,7 @@ class CudaGraph(Generic[T]):
         self._changes = 0
         self._change = None
         self._turn = self._state.turn
-        for child, _ in recorder.children:
-            self._state.link(child)
+        self._state.link(child for child, _ in recorder.children)
         self._plan()
         written = {*self._writes, *(root_of(tensor._buffer) for tensor in self._inputs.values())}
         self._template = OutputTemplate(output, written, self._state)

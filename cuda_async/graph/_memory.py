@@ -66,7 +66,7 @@ class Turn:
     could come in between, and the graph would be held for ever.
 
     Attributes:
-        states: of the graphs that have the lock in common.
+        states: of the graphs that have the lock in common; one list for all of them, used with the lock held.
     """
 
     __slots__ = ("lock", "states")
@@ -74,6 +74,12 @@ class Turn:
     def __init__(self, state: GraphState) -> None:
         self.lock = threading.RLock()
         self.states = [weakref.ref(state)]
+
+    def add(self, states: Iterable[GraphState]) -> None:
+        """Held."""
+        if (known := without_gone(self.states)) is not self.states:
+            self.states[:] = known
+        self.states += map(weakref.ref, states)
 
     def hold(self, work: Callable[[], T]) -> T:
         """What `work()` gives, which is called with the lock held."""
@@ -84,18 +90,16 @@ class Turn:
 
 
 def living(references: list[weakref.ref[GraphState]]) -> list[GraphState]:
-    """Those that are there. Graphs end at any moment, on any thread, so such a list is replaced and never changed."""
+    """Those that are there: graphs end at any moment, on any thread."""
     found = (reference() for reference in references)
     return [state for state in found if state is not None]
 
 
-def with_one_more(
-    references: list[weakref.ref[GraphState]], state: GraphState
-) -> list[weakref.ref[GraphState]]:
-    """The list with `state`, which is not in it; now and then, as it has doubled, without those that are gone."""
-    if len(references).bit_count() <= 1:
-        references = [known for known in references if known() is not None]
-    return [*references, weakref.ref(state)]
+def without_gone(references: list[weakref.ref[GraphState]]) -> list[weakref.ref[GraphState]]:
+    """Now and then, as the list has doubled, another one without those that are gone; else the list."""
+    if len(references).bit_count() > 1:
+        return references
+    return [known for known in references if known() is not None]
 
 
 class GraphState:
@@ -116,7 +120,7 @@ class GraphState:
             that. runs: how often it ran as a part from then on, or may have. holds_first: nothing has written its
             memory since. may_have_run: it was in a body. is_part_of: those graphs.
         updates: gates of updates that are part of it, and run when it is launched first.
-        linked: other graphs that have memory in common with it, which they know too.
+        linked: other graphs that have memory in common with it, which they know too. Turn held.
     """
 
     __slots__ = (
@@ -248,48 +252,56 @@ class GraphState:
         wholes = (found() for found in list(self.is_part_of))  # now nobody makes it a part of more
         return all(w is None or w.has_ended() for w in wholes)
 
-    def link(self, part: GraphState) -> None:
-        """A launch of it writes the part's memory too, as do launches of others with that part."""
+    def link(self, parts: Iterable[GraphState]) -> None:
+        """A launch of it writes the parts' memory too, as do launches of others with such a part."""
+        distinct = dict.fromkeys(parts)
 
         def note() -> None:
             known = {self, *living(self.linked)}
-            more = [other for other in (part, *living(part.linked)) if other not in known]
-            self.linked = [*self.linked, *map(weakref.ref, more)]
+            more: list[GraphState] = []
+            for part in distinct:
+                more += (new := [other for other in (part, *living(part.linked)) if other not in known])
+                known.update(new)
+            self.linked += map(weakref.ref, more)
+            mine = weakref.ref(self)
             for other in more:
-                other.linked = with_one_more(other.linked, self)
+                other.linked = without_gone(other.linked)
+                other.linked.append(mine)
 
-        self.take_turns(part)
+        for part in distinct:
+            self.take_turns(part)
         self.turn.hold(note)
 
     def take_turns(self, other: GraphState) -> None:
         """From now on they are launched in turns."""
-        while True:
-            locks = sorted({self.turn.lock, other.turn.lock}, key=id)  # one order everywhere
-            with locks[0], locks[-1]:  # they may be taken twice
+        while self.turn.lock is not other.turn.lock:
+            locks = sorted((self.turn.lock, other.turn.lock), key=id)  # one order everywhere
+            with locks[0], locks[1]:
                 if self.turn.lock not in locks or other.turn.lock not in locks:
                     continue  # another thread has given one of them another one meanwhile
-                everyone = {*living(self.turn.states), *living(other.turn.states)}
-                states = [weakref.ref(state) for state in everyone]
-                for state in everyone:
-                    state.turn.states = states
-                    state.turn.lock = locks[0]
-                return
+                few, many = sorted((self.turn, other.turn), key=lambda turn: len(turn.states))
+                if few.lock is not many.lock:
+                    moved = living(few.states)
+                    many.add(moved)
+                    for state in moved:
+                        state.turn.lock, state.turn.states = many.lock, many.states
 
     def note_writes(self, written: Iterable[Buffer]) -> None:
         """Its launches write these ordinary buffers, or set them before: it takes turns with others that do.
 
         No turn held: each has its order among the locks.
         """
-        for usage in {buffer.usage for buffer in written}:
+        for usage in {buffer.usage for buffer in written if buffer.size_bytes}:
             is_noted = False
             while not is_noted:
                 before = getattr(usage, "written_by", None)
-                after = with_one_more(before or [], self)
+                after = [*without_gone(before or []), weakref.ref(self)]
                 with _writers_lock:
                     if getattr(usage, "written_by", None) is before:
                         usage.written_by = after
                         is_noted = True
-            for other in living(before or [])[:1]:  # who takes turns with the rest already
+            other = next((state for found in before or () if (state := found()) is not None), None)
+            if other is not None:  # who takes turns with the rest already
                 self.take_turns(other)
 
     def overwrite(self) -> None:
@@ -602,12 +614,20 @@ class GraphMemory:
             insort(self._available, (self._end - self._next, self._next, len(self.chunks) - 1))
         wanted = max(size, min(LARGEST_CHUNK_BYTES, max(SMALLEST_CHUNK_BYTES, self._total)))
         device.driver.bind()
+        self._end_number(device)
         chunk = device._allocate(wanted, self._stream)
+        self._end_number(device)
         self._index[chunk] = len(self.chunks)
         self.chunks.append(chunk)
         self._next = chunk.address
         self._end = chunk.address + wanted
         self._total += wanted
+
+    def _end_number(self, device: Device) -> None:
+        """Of the stream: the first launch waits for the memory, and for nothing that others put there beside."""
+        with device._lock:
+            if self._stream._dirty and not self._stream._closed:
+                self._stream._record()
 
     def _take_back(self) -> None:
         """Join what was freed to what is available."""

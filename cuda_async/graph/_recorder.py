@@ -551,17 +551,19 @@ class Recorder:
         overwritten = {child, *living(child.linked)}
         loops = lane.loops()
         for state, buffers in self._yielded:
-            if state in overwritten:
-                for buffer in buffers:
-                    if any(self._is_used_again(buffer, loop) for loop in loops):
-                        raise CaptureError(
-                            "a loop's body uses what a graph yields before the loop, and launches that graph again, "
-                            "which writes over it: the next turn would find the later numbers there; call the graph "
-                            "before the loop, graph(...), which copies what it yields"
-                        )
-                    if not buffer.is_overwritten:
-                        buffer.is_overwritten = True
-                        self._overwritten.append(buffer)
+            if state not in overwritten:
+                continue
+            for buffer in buffers:
+                if buffer.is_overwritten:
+                    continue
+                if any(self._is_used_again(buffer, loop) for loop in loops):
+                    raise CaptureError(
+                        "a loop's body uses what a graph yields before the loop, and launches that graph again, which "
+                        "writes over it: the next turn would find the later numbers there; call the graph before the "
+                        "loop, graph(...), which copies what it yields"
+                    )
+                buffer.is_overwritten = True
+                self._overwritten.append(buffer)
 
     def _is_used_again(self, buffer: GraphBuffer, loop: Lane) -> bool:
         """Whether every turn of the loop uses what no turn makes."""

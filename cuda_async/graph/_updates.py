@@ -58,7 +58,9 @@ class Updates:
         given = set(updates)
         while given and not self._is_closed:
             before = self._waiting
-            if self._replace(before, tuple(sorted({*before, *given}))):
+            is_newer = not before or before[-1] < min(given)
+            after = (*before, *sorted(given)) if is_newer else tuple(sorted({*before, *given}))
+            if self._replace(before, after):
                 return
 
     def note_recorded(self, updates: Iterable[_Update], has_ended: Callable[[], bool]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cuda_async as ca
-from cuda_async.errors import CaptureError, ClosedError, ConsumedError, ContextError
+from cuda_async.errors import CaptureError, ClosedError, ConsumedError, ContextError, KernelError
 from cuda_async.testing import stepped_device
 
 pytestmark = pytest.mark.anyio
@@ -459,3 +459,34 @@ def test_graphs_nested_too_deeply(host):
         nest()
     graphs[-1].launch().sync()
     assert target.to_host().sync()[0] == 1.0
+
+
+@pytest.mark.parametrize("when", ["before the capture", "behind it"])
+def test_failure_of_others_on_the_stream_of_the_capture_is_not_the_graphs(stepped, when):
+    """The graph's memory was allocated there; nothing else of it has to do with that stream."""
+
+    def refuse(_):
+        raise ValueError("of another request")
+
+    stream, other = stepped.create_stream(), stepped.create_stream()
+    array = ca.from_dlpack(np.zeros(8, "f4"))
+    foreign = ca.foreign(refuse, writes=[array])
+    started = []
+
+    def start():
+        started.append(foreign.start(ca.SingleStream(stream)))
+        while started[0].state == "enqueueing":
+            threading.Event().wait(1e-3)
+
+    if when == "before the capture":
+        start()
+    graph = ca.full(4, 3.0).graph_on(stream).sync()
+    if when == "behind it":
+        start()
+    launched = graph.launch().to_host().start(ca.SingleStream(other))
+    while launched.state == "enqueueing":
+        threading.Event().wait(1e-3)
+    stepped.driver.advance_all()
+    with pytest.raises(KernelError, match="of another request"):
+        started[0].sync()
+    assert (launched.sync() == 3.0).all()
