@@ -12,7 +12,7 @@ The lock is reentrant: finalizers change tables (of foreign memory), and may run
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -155,6 +155,15 @@ class BlockTable:
         with self.lock:
             block = self.candidate(address)
             return block if block is not None and block.start <= address < block.end else None
+
+    def overlapping(self, start: int, end: int) -> list[Block]:
+        """The live blocks that have bytes in [start, end), by address."""
+        with self.lock:
+            starts = self._starts
+            first = max(0, bisect_right(starts, start) - 1)
+            last = bisect_left(starts, end)
+            found = (self._by_start.get(place) for place in starts[first:last])
+            return [block for block in found if block is not None and block.end > start]
 
     def starting_at(self, start: int) -> Block | None:
         return self._by_start.get(start)

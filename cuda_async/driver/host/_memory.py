@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 import mmap
 import weakref
+from bisect import bisect_left, insort
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -113,7 +114,8 @@ class HostMemory:
         self._free.add(self.base, self.size_bytes)
         self._touched_end = self.base
         self._immediate: dict[int, int] = {}
-        self._foreign: list[ForeignRange] = []
+        self._foreign: list[ForeignRange] = []  # by address
+        self._foreign_unsure = False  # an interrupt came into a change
         self._foreign_changes: deque[tuple[ForeignRange | None, ForeignRange | None]] = deque()
         self._changing_foreign = False
         self._freed: deque[tuple[int, int]] = deque(maxlen=256)
@@ -491,31 +493,63 @@ class HostMemory:
             self._changing_foreign = True
             try:
                 while self._foreign_changes:
-                    added, removed = self._foreign_changes.popleft()
-                    entries = [entry for entry in self._foreign if entry is not removed]
-                    if added is not None:
-                        entries.append(added)
-                    elif removed is not None and len(entries) == len(self._foreign):
-                        raise ValueError(
-                            f"{removed.address:#x} is not foreign memory, or was removed already"
-                        )
-                    self._replace_foreign(entries)
+                    self._make_foreign_change(*self._foreign_changes.popleft())
             finally:
                 self._changing_foreign = False
 
-    def _replace_foreign(self, entries: list[ForeignRange]) -> None:
-        """Blocks are the unions of overlapping ranges: an access may span two imports of one array."""
+    def _make_foreign_change(self, added: ForeignRange | None, removed: ForeignRange | None) -> None:
+        """Blocks are the unions of overlapping ranges: an access may span two imports of one array. Only those are made
+        anew that the change touches; behind an interrupt in here, all."""
+        entries = self._foreign
+        place = None if removed is None else _place_of(removed, entries)
+        changed = added or removed
+        assert changed is not None
+        if self._foreign_unsure:
+            blocks = [block for block in self._blocks.snapshot() if not self.contains(block.start)]
+            touched = list(entries)
+        else:
+            start, end = changed.address, changed.address + changed.size_bytes
+            blocks = [b for b in self._blocks.overlapping(start, end) if not self.contains(b.start)]
+            start = min([start, *(block.start for block in blocks)])
+            end = max([end, *(block.end for block in blocks)])
+            touched = entries[
+                bisect_left(entries, start, key=_address) : bisect_left(entries, end, key=_address)
+            ]
+        touched = [entry for entry in touched if entry is not removed]
+        if added is not None:
+            touched.append(added)
+        self._foreign_unsure = True
+        self._replace_foreign(blocks, touched)
+        if place is not None:
+            del entries[place]
+        if added is not None:
+            insort(entries, added, key=_address)
+        self._foreign_unsure = False
+
+    def _replace_foreign(self, blocks: list[Block], entries: list[ForeignRange]) -> None:
         wanted = {united.start: united for united in _united(entries)}
-        for block in self._blocks.snapshot():
-            if not self.contains(block.start):
-                united = wanted.get(block.start)
-                if united is None or (united.end, united.writable_spans) != (block.end, block.writable_spans):
-                    self._blocks.remove(block.start)
+        for block in blocks:
+            united = wanted.get(block.start)
+            if united is None or (united.end, united.writable_spans) != (block.end, block.writable_spans):
+                self._blocks.remove(block.start)
         for start, (_, end, owners, spans) in wanted.items():
             if self._blocks.starting_at(start) is None:
                 raw = np.asarray(RawMemory(start, end - start, owners, writable=bool(spans)))
                 self._blocks.add(Block(start, raw, "foreign memory", writable_spans=spans))
-        self._foreign = entries
+
+
+def _address(entry: ForeignRange) -> int:
+    return entry.address
+
+
+def _place_of(removed: ForeignRange, entries: list[ForeignRange]) -> int:
+    """In the entries, which are sorted by address."""
+    for place in range(bisect_left(entries, removed.address, key=_address), len(entries)):
+        if entries[place] is removed:
+            return place
+        if entries[place].address != removed.address:
+            break
+    raise ValueError(f"{removed.address:#x} is not foreign memory, or was removed already")
 
 
 class _United(NamedTuple):

@@ -1,7 +1,9 @@
 """The host device's address space: element access, views, allocation, foreign memory."""
 
+import contextlib
 import gc
 import itertools
+import random
 import weakref
 
 import ml_dtypes
@@ -322,16 +324,58 @@ def test_removal_in_the_middle_of_an_addition(memory, monkeypatch):
     first, _ = [memory.add_foreign(array.ctypes.data, 16, array) for array in arrays[:2]]
     replace = HostMemory._replace_foreign
 
-    def interrupted(self, entries):
+    def interrupted(self, *given):
         monkeypatch.undo()
         self.remove_foreign(first)
-        replace(self, entries)
+        replace(self, *given)
 
     monkeypatch.setattr(HostMemory, "_replace_foreign", interrupted)
     memory.add_foreign(arrays[2].ctypes.data, 16, arrays[2])
     assert memory.view(arrays[1].ctypes.data, 16).size == memory.view(arrays[2].ctypes.data, 16).size == 16
     with pytest.raises(MemoryFault):
         memory.view(arrays[0].ctypes.data, 16)
+
+
+@pytest.mark.parametrize("interrupts", [False, True])
+def test_blocks_are_the_unions_of_random_imports(memory, monkeypatch, interrupts):
+    """Also behind changes that an interrupt came into; those that are far away are not looked at."""
+    chance = random.Random(5)
+    array = np.zeros(4096, np.uint8)
+    base, there = array.ctypes.data, []
+    replace = HostMemory._replace_foreign
+
+    def maybe(self, blocks, entries):
+        if interrupts and chance.random() < 0.2:
+            replace(self, blocks, entries[: chance.randrange(len(entries) + 1)])
+            raise KeyboardInterrupt
+        if not interrupts:
+            assert len(entries) <= len(there) // 2 + 12
+        replace(self, blocks, entries)
+
+    monkeypatch.setattr(HostMemory, "_replace_foreign", maybe)
+    for _ in range(400):
+        with contextlib.suppress(KeyboardInterrupt):
+            if there and chance.random() < 0.45:
+                one = there[chance.randrange(len(there))]
+                memory.remove_foreign(one)
+                there.remove(one)
+            else:
+                start, size = chance.randrange(0, 4032), chance.randrange(1, 24)
+                there.append(memory.add_foreign(base + start, size, array, writable=chance.random() < 0.5))
+    monkeypatch.undo()
+    memory.remove_foreign(memory.add_foreign(base, 1, array))
+    known, writable = np.zeros(4096, bool), np.zeros(4096, bool)
+    for entry in there:
+        span = slice(entry.address - base, entry.address - base + entry.size_bytes)
+        known[span] = True
+        writable[span] |= entry.writable
+    for i in range(4096):
+        for access, allowed in (("read", known), ("write", writable)):
+            if allowed[i]:
+                memory.view(base + i, 1, access)
+            else:
+                with pytest.raises(MemoryFault):
+                    memory.view(base + i, 1, access)
 
 
 def test_foreign_owner_lives_until_removed(memory):
