@@ -49,6 +49,7 @@ OF_A_BODY = (
     "this tensor is made in the body of a conditional, which may not have run; write what is used outside of the body "
     "into a tensor that exists before the conditional"
 )
+MANY = 8
 FIRST_RUN = 0
 """As a generation: of the first launch that did not fail, or of that of another graph that this one is part of."""
 ALIGNMENT_BYTES = 256
@@ -77,9 +78,10 @@ class Turn:
 
     def add(self, states: Iterable[GraphState]) -> None:
         """Held."""
-        if (known := without_gone(self.states)) is not self.states:
+        more = [weakref.ref(state) for state in states]
+        if (known := without_gone(self.states, len(more))) is not self.states:
             self.states[:] = known
-        self.states += map(weakref.ref, states)
+        self.states += more
 
     def hold(self, work: Callable[[], T]) -> T:
         """What `work()` gives, which is called with the lock held."""
@@ -95,9 +97,10 @@ def living(references: list[weakref.ref[GraphState]]) -> list[GraphState]:
     return [state for state in found if state is not None]
 
 
-def without_gone(references: list[weakref.ref[GraphState]]) -> list[weakref.ref[GraphState]]:
-    """Now and then, as the list has doubled, another one without those that are gone; else the list."""
-    if len(references).bit_count() > 1:
+def without_gone(references: list[weakref.ref[GraphState]], more: int = 1) -> list[weakref.ref[GraphState]]:
+    """Another list without those that are gone; of a long one now and then, as `more` double it, else the list."""
+    before, after = len(references), len(references) + more
+    if after > MANY and before.bit_length() == after.bit_length():
         return references
     return [known for known in references if known() is not None]
 
@@ -300,9 +303,11 @@ class GraphState:
                     if getattr(usage, "written_by", None) is before:
                         usage.written_by = after
                         is_noted = True
-            other = next((state for found in before or () if (state := found()) is not None), None)
-            if other is not None:  # who takes turns with the rest already
+            others = (state for found in before or () if (state := found()) is not None)
+            for other in others:
                 self.take_turns(other)
+                if not usage.is_joined:  # the rest takes turns with that one already
+                    break
 
     def overwrite(self) -> None:
         """Device's lock held. What other graphs have yielded of memory that this one writes is good no more."""

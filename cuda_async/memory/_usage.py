@@ -28,10 +28,11 @@ class Usage:
         lent: streams that consumers of the memory named, by address, with what is known to keep the stream alive;
             None when it was never lent.
         written_by: weak references to the states of graphs that write the memory, in a list that is replaced and never
-            changed; not there before the first.
+            changed; not there before the first. is_joined: they were those of several usages.
     """
 
     __slots__ = (
+        "is_joined",
         "lent",
         "more_reads",
         "read_number",
@@ -50,6 +51,7 @@ class Usage:
         self.read_number = 0
         self.more_reads: dict[StreamLike, int] | None = None
         self.lent: dict[int, Any] | None = None
+        self.is_joined = False
 
     def add_read(self, stream: StreamLike, number: int) -> None:
         """Note a read; the latest number of each stream is kept."""

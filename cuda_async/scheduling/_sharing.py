@@ -297,7 +297,7 @@ def adopt(device: Device, buffer: Buffer, stream: Stream | None = None) -> None:
                     _note_lent(merged, address, keeper)
             written_by = [graph for usage in usages.values() for graph in getattr(usage, "written_by", ())]
             if written_by:
-                merged.written_by = written_by
+                merged.written_by, merged.is_joined = written_by, True
             stream._dirty = True
             merged.set_write(stream, stream._next)
             # Those too that are over other bytes: what they share with these is ordered by it.

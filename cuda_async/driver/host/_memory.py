@@ -76,6 +76,10 @@ class Region(NamedTuple):
     """Flat positions of this part among the addresses; None for all of them, then `index` has their shape."""
 
 
+_LOOKED_AT = 8
+"""Imports at one address."""
+
+
 class ForeignRange(NamedTuple):
     """One import of foreign memory."""
 
@@ -504,6 +508,12 @@ class HostMemory:
         place = None if removed is None else _place_of(removed, entries)
         changed = added or removed
         assert changed is not None
+        if not self._foreign_unsure and self._is_covered(changed, None if removed is None else place):
+            if place is not None:
+                del entries[place]
+            else:
+                insort(entries, changed, key=_address)
+            return
         if self._foreign_unsure:
             blocks = [block for block in self._blocks.snapshot() if not self.contains(block.start)]
             touched = list(entries)
@@ -525,6 +535,17 @@ class HostMemory:
         if added is not None:
             insort(entries, added, key=_address)
         self._foreign_unsure = False
+
+    def _is_covered(self, changed: ForeignRange, place: int | None) -> bool:
+        """Whether another import says all that this one does, which is at that place if it is there."""
+        entries = self._foreign
+        first = bisect_left(entries, changed.address, key=_address)
+        for i in range(first, min(first + _LOOKED_AT, len(entries))):
+            other = entries[i]
+            is_alike = i != place and (other.address, other.own) == (changed.address, changed.own)
+            if is_alike and other.size_bytes >= changed.size_bytes and other.writable >= changed.writable:
+                return True
+        return False
 
     def _replace_foreign(self, blocks: list[Block], entries: list[ForeignRange]) -> None:
         wanted = {united.start: united for united in _united(entries)}
@@ -564,22 +585,28 @@ class _United(NamedTuple):
 def _united(entries: list[ForeignRange]) -> list[_United]:
     """The unions of ranges that overlap, by address."""
     united: list[_United] = []
+    owners: list[object] = []
+    spans: list[Span] = []
+    start = last = 0
+
+    def note() -> None:
+        if owners:
+            united.append(_United(start, last, tuple(owners), tuple(spans)))
+
     others = [entry for entry in entries if not entry.own]
     for address, size, owner, writable, _ in sorted(others, key=lambda entry: entry[:2]):
         end = address + size
-        part = _United(address, end, (), ())
-        if united and address < united[-1].end:
-            part = united.pop()
-        spans = _with_span(part.writable_spans, address, end) if writable else part.writable_spans
-        united.append(_United(part.start, max(part.end, end), (*part.owners, owner), spans))
+        if not owners or address >= last:
+            note()
+            owners, spans, start, last = [], [], address, end
+        owners.append(owner)
+        last = max(last, end)
+        if writable and spans and address <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], end))
+        elif writable:
+            spans.append((address, end))
+    note()
     return united
-
-
-def _with_span(spans: tuple[Span, ...], start: int, end: int) -> tuple[Span, ...]:
-    """`spans`, none of which begins later, and one more."""
-    if spans and start <= spans[-1][1]:
-        return (*spans[:-1], (spans[-1][0], max(spans[-1][1], end)))
-    return (*spans, (start, end))
 
 
 def _spans_of(

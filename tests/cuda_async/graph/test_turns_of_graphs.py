@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 
+import numpy as np
 import pytest
 
 import cuda_async as ca
@@ -104,6 +105,28 @@ def test_graphs_that_ended_are_linked_no_more(host, kernels):
         gc.collect()
     assert max(len(graph._state.linked) for graph in (part, kept, last)) < 8
     assert len(part._state.turn.states) <= 4
+
+
+def test_graphs_that_ended_take_turns_no_more(host, kernels):
+    """Those that come and go in twos, beside one that stays."""
+    x = ca.zeros(8).sync()
+    kept = ca.fill(x, 1.0).graph().sync()
+    for _ in range(60):
+        part = ca.ones(8).graph().sync()
+        part.launch().then(lambda t: ca.memcpy(x, t)).graph().sync().launch().sync()
+        del part
+        gc.collect()
+    assert len(kept._state.turn.states) < 16
+    assert len(x._buffer.usage.written_by) < 16
+
+
+def test_graphs_over_parts_of_an_array_take_turns_with_one_over_all_of_it(host):
+    array = np.zeros(64, "f4")
+    parts = [ca.from_dlpack(array[:32]), ca.from_dlpack(array[32:])]
+    graphs = [ca.fill(part, 1.0).graph().sync() for part in parts]
+    assert graphs[0]._turn.lock is not graphs[1]._turn.lock
+    graphs.append(ca.fill(ca.from_dlpack(array), 3.0).graph().sync())
+    assert len({id(graph._turn.lock) for graph in graphs}) == 1
 
 
 @pytest.mark.parametrize("how", ["captured", "changed", "imported", "imported later", "freed"])
