@@ -177,8 +177,7 @@ class GraphCache(Generic[K, T]):
                     f"build({key!r}) returned an operation that yields a graph; return what is to be captured, or "
                     "op.graph(inputs=...) itself"
                 )
-            with self._lock:
-                dropped = self._make_room(self._graphs.get(key))
+            dropped = self._make_room(self._graphs.get(key))
             del dropped
             return graph
 
