@@ -56,8 +56,13 @@ class _Workers:
             elif self.threads < MAX_WORKERS:
                 # Thread.start() waits until the thread runs, for which it needs the interpreter lock: milliseconds
                 # on an event loop's thread.
-                _thread.start_new_thread(self.run, ())
-                self.threads += 1
+                try:
+                    _thread.start_new_thread(self.run, ())
+                    self.threads += 1
+                except RuntimeError:
+                    # From Python 3.12 on there is none as the interpreter exits; one that is there takes it, or nobody.
+                    if not self.threads or threading.main_thread().is_alive():
+                        raise
         self.queue.put(work)
 
     def run(self) -> None:
