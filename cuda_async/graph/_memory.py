@@ -306,7 +306,7 @@ class GraphState:
             others = (state for found in before or () if (state := found()) is not None)
             for other in others:
                 self.take_turns(other)
-                if not usage.is_joined:  # the rest takes turns with that one already
+                if not getattr(usage, "is_joined", False):  # the rest takes turns with that one already
                     break
 
     def overwrite(self) -> None:

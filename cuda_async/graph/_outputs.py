@@ -43,12 +43,9 @@ class _Launch:
     def buffer(self, recorded: Buffer) -> GraphBuffer:
         found = self._buffers.get(recorded)
         if found is None:
+            start = recorded.start
             found = self._buffers[recorded] = GraphBuffer(
-                self._state,
-                self._generation,
-                root_of(recorded),
-                recorded.start,
-                recorded.size_bytes,
+                self._state, self._generation, root_of(recorded), start, recorded.size_bytes
             )
         return found
 

@@ -28,7 +28,8 @@ class Usage:
         lent: streams that consumers of the memory named, by address, with what is known to keep the stream alive;
             None when it was never lent.
         written_by: weak references to the states of graphs that write the memory, in a list that is replaced and never
-            changed; not there before the first. is_joined: they were those of several usages.
+            changed; not there before the first.
+        is_joined: those were of several usages; not there before either.
     """
 
     __slots__ = (
@@ -43,6 +44,7 @@ class Usage:
     )
 
     written_by: list[Any]
+    is_joined: bool
 
     def __init__(self, stream: StreamLike = None, number: int = 0) -> None:
         self.write_stream: StreamLike = stream
@@ -51,7 +53,6 @@ class Usage:
         self.read_number = 0
         self.more_reads: dict[StreamLike, int] | None = None
         self.lent: dict[int, Any] | None = None
-        self.is_joined = False
 
     def add_read(self, stream: StreamLike, number: int) -> None:
         """Note a read; the latest number of each stream is kept."""

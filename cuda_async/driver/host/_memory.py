@@ -77,7 +77,7 @@ class Region(NamedTuple):
 
 
 _LOOKED_AT = 8
-"""Imports at one address."""
+"""Imports of one address, for one that covers another: where there are more, what it touches is made anew."""
 
 
 class ForeignRange(NamedTuple):
@@ -508,7 +508,7 @@ class HostMemory:
         place = None if removed is None else _place_of(removed, entries)
         changed = added or removed
         assert changed is not None
-        if not self._foreign_unsure and self._is_covered(changed, None if removed is None else place):
+        if not self._foreign_unsure and self._is_covered(changed, place):
             if place is not None:
                 del entries[place]
             else:

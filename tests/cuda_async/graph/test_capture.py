@@ -471,22 +471,20 @@ def test_failure_of_others_on_the_stream_of_the_capture_is_not_the_graphs(steppe
     stream, other = stepped.create_stream(), stepped.create_stream()
     array = ca.from_dlpack(np.zeros(8, "f4"))
     foreign = ca.foreign(refuse, writes=[array])
-    started = []
 
-    def start():
-        started.append(foreign.start(ca.SingleStream(stream)))
-        while started[0].state == "enqueueing":
-            threading.Event().wait(1e-3)
+    def enqueued(op, stream):
+        future, settled = op.start(ca.SingleStream(stream)), threading.Event()
+        future._begin(settled.set)
+        assert settled.wait(30)
+        return future
 
     if when == "before the capture":
-        start()
+        failing = enqueued(foreign, stream)
     graph = ca.full(4, 3.0).graph_on(stream).sync()
     if when == "behind it":
-        start()
-    launched = graph.launch().to_host().start(ca.SingleStream(other))
-    while launched.state == "enqueueing":
-        threading.Event().wait(1e-3)
+        failing = enqueued(foreign, stream)
+    launched = enqueued(graph.launch().to_host(), other)
     stepped.driver.advance_all()
     with pytest.raises(KernelError, match="of another request"):
-        started[0].sync()
+        failing.sync()
     assert (launched.sync() == 3.0).all()

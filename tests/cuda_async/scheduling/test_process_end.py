@@ -76,8 +76,9 @@ def close():
 
     _engine._close_all()
     closed.set()
-    while future.state == "enqueueing":
-        threading.Event().wait(1e-3)
+    settled = threading.Event()
+    future._begin(settled.set)
+    assert settled.wait(30)
     assert future.state == "failed"
 """,
     "globals of every kind": """
@@ -149,13 +150,11 @@ last = [Sum(*last)]
 def test_failure_in_a_thread_that_outlives_the_main_one_is_told():
     """A callback's; nobody asks for it."""
     done = run("""
-import time
-
 def work():
     threading.main_thread().join()
-    future = ca.zeros(3).then(lambda _: 1 // 0).start()
-    while future.state == "enqueueing":
-        time.sleep(1e-3)
+    future, settled = ca.zeros(3).then(lambda _: 1 // 0).start(), threading.Event()
+    future._begin(settled.set)
+    assert settled.wait(30)
     del future
 
 ca.ones(4).to_host().sync()
