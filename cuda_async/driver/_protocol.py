@@ -429,10 +429,10 @@ class Driver(Protocol):
         ...
 
     # -- graphs
-    def graph_create(self, nodes: Sequence[Node], stream: StreamHandle) -> GraphHandle:
+    def graph_create(self, nodes: Sequence[Node]) -> GraphHandle:
         """Make something of `nodes` that can be launched; each comes after those it depends on. Slow.
 
-        Runs nothing. What can be uploaded ahead of the first launch is, in `stream`.
+        Runs nothing. What can be uploaded ahead of the first launch is; launches wait for that, in any stream.
         """
         ...
 

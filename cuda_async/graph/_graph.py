@@ -233,13 +233,11 @@ class CudaGraph(Generic[T]):
         names = ", ".join(dict.fromkeys(n.name for n in all_nodes(nodes) if isinstance(n, KernelNode)))
         name = f"graph of {count} node{'' if count == 1 else 's'}{f' ({names})' if names else ''}"
         executable = _Executable(self._device, contents, self._state, name)
-        with self._stream._in_use() as stream:
-            if stream is None:
-                stream = self._device._exchange_stream()._handle
-            self._device.driver.bind()
-            with self._device._lock:
-                destroy_dropped(self._device)
-            executable.handle = self._device.driver.graph_create(nodes, stream)
+        driver = self._device.driver
+        driver.bind()
+        with self._device._lock:
+            destroy_dropped(self._device)
+        executable.handle = driver.graph_create(nodes)
         return executable
 
     # -- facts

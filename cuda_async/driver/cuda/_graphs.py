@@ -11,16 +11,25 @@ A conditional node is steered by a handle that a kernel sets: one that reads the
 each further turn of a loop at the end of the body. That kernel calls `cudaGraphSetConditional`, which the driver
 provides to the PTX that it compiles.
 
+What was instantiated is uploaded at once, in a stream that is there for that alone. A launch is ordered behind earlier
+launches of the same graph and what its own stream holds, and with uploads in other streams it is not: a first launch
+before the end of the upload, where other processes had the device in between, never ended, or ran what an earlier graph
+had left there. So the first launch waits for it, and a graph that is destroyed without one goes when it is uploaded.
+
 The `CUgraph` is kept with what was instantiated of it: parameters of nodes are changed by naming its nodes.
 
-Source: CUDA Driver API, "Graph Management"; CUDA C++ Programming Guide, "Conditional Graph Nodes".
+Source: CUDA Driver API, "Graph Management" (cuGraphUpload, cuGraphLaunch); CUDA C++ Programming Guide, "Conditional
+Graph Nodes".
 """
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from ...errors import CaptureError, DriverError, OutOfMemoryError
+from ...errors import CaptureError, CudaAsyncError, DriverError, OutOfMemoryError
 from ..graph import (
     ChildNode,
     ConditionalNode,
@@ -47,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .._arguments import ArgumentBlock
-    from .._protocol import FunctionHandle, StreamHandle
+    from .._protocol import EventHandle, FunctionHandle, StreamHandle
 
 __all__ = ["GraphCalls"]
 
@@ -69,37 +78,74 @@ class _Graph:
 class GraphCalls(MemoryCalls):
     """The part of the CUDA driver that knows graphs."""
 
-    if TYPE_CHECKING:  # the part that launches has it
+    if TYPE_CHECKING:  # the part that launches has them
 
         def _allow_large_cluster(self, function: FunctionHandle, cluster: tuple[int, int, int]) -> None: ...
+        def stream_create(self, priority: int = 0) -> StreamHandle: ...
+        def stream_synchronize(self, stream: StreamHandle) -> None: ...
+        def stream_wait_event(self, stream: StreamHandle, event: EventHandle) -> None: ...
+        def event_create(self) -> EventHandle: ...
+        def event_record(self, event: EventHandle, stream: StreamHandle) -> None: ...
+        def event_query(self, event: EventHandle) -> bool: ...
+        def event_destroy(self, event: EventHandle) -> None: ...
 
     def __init__(self, api: Any, ordinal: int, context: Any, device: Any) -> None:
         super().__init__(api, ordinal, context, device)
         self._graphs = HandleTable("graph")
         self._cuGraphLaunch = entry_point(api, "cuGraphLaunch")
+        self._upload_lock = threading.Lock()
+        self._upload_stream: StreamHandle | None = None
+        self._uploads: dict[GraphHandle, EventHandle] = {}
+        """Behind the upload of each graph that was not launched."""
+        self._never_launched: deque[tuple[EventHandle, _Graph]] = deque()
+        """Destroyed without a launch, and maybe not uploaded."""
 
-    def graph_create(self, nodes: Sequence[Node], stream: StreamHandle) -> GraphHandle:
+    def graph_create(self, nodes: Sequence[Node]) -> GraphHandle:
         """Make and instantiate a `CUgraph`, and upload it."""
         graph = _Graph(self._call("cuGraphCreate", 0))
         try:
             self._add_all(graph, graph.native, nodes, (), is_top=True)
             graph.executable = self._call("cuGraphInstantiate", graph.native, 0)
-            self._call("cuGraphUpload", graph.executable, self._streams[stream])
+            uploaded = self._upload(graph)
         except BaseException:
             self._destroy(graph)
             raise
         handle = GraphHandle(int(graph.executable))
         self._graphs[handle] = graph
+        self._uploads[handle] = uploaded
         return handle
+
+    def _upload(self, graph: _Graph) -> EventHandle:
+        """Begin; the event behind it."""
+        with self._upload_lock:
+            stream = self._upload_stream
+            if stream is None:
+                stream = self._upload_stream = self.stream_create()
+        event = self.event_create()
+        try:
+            self._call("cuGraphUpload", graph.executable, self._streams[stream])
+            self.event_record(event, stream)
+        except BaseException:
+            self.event_destroy(event)
+            with contextlib.suppress(CudaAsyncError):  # the caller destroys the graph
+                self.stream_synchronize(stream)
+            raise
+        return event
 
     def graph_launch(self, graph: GraphHandle, stream: StreamHandle) -> None:
         """Enqueue the graph."""
         pointers = self._graphs.pointers[graph], self._streams.pointers[stream]
+        uploaded = self._uploads.get(graph)
+        if uploaded is not None:
+            self.stream_wait_event(stream, uploaded)
         code = self._cuGraphLaunch(*pointers)
         if code == OUT_OF_MEMORY and self._make_room():
             code = self._cuGraphLaunch(*pointers)
         if code:
             self._fail("cuGraphLaunch", code)
+        if uploaded is not None:  # later launches are ordered behind this one
+            del self._uploads[graph]
+            self.event_destroy(uploaded)
 
     def graph_update(self, graph: GraphHandle, node: Node) -> bool:
         """Change a node of the executable graph, where that is possible."""
@@ -127,10 +173,18 @@ class GraphCalls(MemoryCalls):
         return True
 
     def graph_destroy(self, graph: GraphHandle) -> None:
-        """Destroy a graph, or captured work."""
+        """Destroy a graph, or captured work. One that was never launched goes with a later one, if not uploaded."""
         found = self._graphs[graph]
         del self._graphs[graph]
-        self._destroy(found)
+        uploaded = self._uploads.pop(graph, None)
+        if uploaded is None:
+            self._destroy(found)
+        else:
+            self._never_launched.append((uploaded, found))
+        while self._never_launched and self.event_query(self._never_launched[0][0]):
+            uploaded, found = self._never_launched.popleft()
+            self.event_destroy(uploaded)
+            self._destroy(found)
 
     def _destroy(self, graph: _Graph) -> None:
         if graph.executable is not None:

@@ -678,7 +678,7 @@ class HostDriver(SteppedControls):
 
     # ---------------------------------------------------------------------------- graphs
 
-    def graph_create(self, nodes: Sequence[Node], stream: StreamHandle) -> GraphHandle:
+    def graph_create(self, nodes: Sequence[Node]) -> GraphHandle:
         self._check()
         handle = GraphHandle(next(_numbers))
         self._graphs[handle] = HostGraph(nodes, self.memory, self._node_entry)

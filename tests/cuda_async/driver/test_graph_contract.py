@@ -104,7 +104,7 @@ def lab(request):
 
 
 def test_creating_runs_nothing(lab):
-    graph = lab.driver.graph_create([lab.kernel(0, 5)], lab.stream)
+    graph = lab.driver.graph_create([lab.kernel(0, 5)])
     assert lab.words(0) == [0] * 8
     lab.launch(graph, 3)
     assert lab.words(0) == [15] * 8
@@ -116,7 +116,7 @@ def test_creating_runs_nothing(lab):
 def test_update_that_cannot_be(lab):
     """The driver says no, and raises nothing; the graph does what it did."""
     node = lab.kernel(0, 5)
-    graph = lab.driver.graph_create([node], lab.stream)
+    graph = lab.driver.graph_create([node])
     node.block = (1 << 16, 1, 1)
     assert not lab.driver.graph_update(graph, node)
     lab.launch(graph)
@@ -156,7 +156,7 @@ def test_every_kind_of_node(lab):
     last = lab.kernel(512, 1000, child)
     nodes = [upload, add, copy, *fills, joined, every_second, convert, child, last]
     assert leaves(nodes) == [last]
-    graph = lab.driver.graph_create(nodes, lab.stream)
+    graph = lab.driver.graph_create(nodes)
     for _ in range(2):
         lab.launch(graph)
         assert lab.words(0) == [100 + i for i in range(8)]
@@ -178,7 +178,7 @@ def test_condition_looks_at_all_bytes_of_its_number(lab, itemsize):
         itemsize=itemsize,
         bodies=([lab.kernel(0, 1)], [lab.kernel(0, 1000)]),
     )
-    graph = lab.driver.graph_create([node, lab.kernel(0, 10, node)], lab.stream)
+    graph = lab.driver.graph_create([node, lab.kernel(0, 10, node)])
     lab.launch(graph)
     assert lab.words(0) == [1010] * 8
     lab.driver.fill_async(flag + itemsize - 1, b"\x80", 1, lab.stream)
@@ -193,7 +193,7 @@ def test_loop_looks_again_after_each_turn(lab):
     loop = ConditionalNode(
         kind=ConditionKind.WHILE, predicate=count, itemsize=4, bodies=([down, lab.kernel(0, 3, down)],)
     )
-    graph = lab.driver.graph_create([loop], lab.stream)
+    graph = lab.driver.graph_create([loop])
     for turns in (0, 1, 7):
         lab.driver.fill_async(lab.memory, b"\0", 32, lab.stream)
         lab.driver.fill_async(count, turns.to_bytes(4, "little"), 1, lab.stream)
@@ -206,7 +206,7 @@ def test_changed_nodes_hold_from_the_next_launch(lab):
     m = lab.memory
     add, fill = lab.kernel(0, 1), FillNode(dst=m + 64, pattern=b"abcd", count=8)
     copy = CopyNode(dependencies=(add, fill), dst=m + 128, src=m, size_bytes=32)
-    graph = lab.driver.graph_create([add, fill, copy], lab.stream)
+    graph = lab.driver.graph_create([add, fill, copy])
     lab.launch(graph)
     struct.pack_into("<QI", add.arguments.buffer, 0, m, 50)
     fill.pattern = (7).to_bytes(4, "little")
@@ -219,7 +219,7 @@ def test_changed_nodes_hold_from_the_next_launch(lab):
 
 
 def test_empty_graph_is_launched(lab):
-    graph = lab.driver.graph_create([], lab.stream)
+    graph = lab.driver.graph_create([])
     lab.launch(graph)
     assert lab.words(0) == [0] * 8
     lab.driver.graph_destroy(graph)

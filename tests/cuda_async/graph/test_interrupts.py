@@ -398,7 +398,7 @@ def test_what_was_captured_is_dropped_once(host):
     host.collect(everything=True)
     scope = ca.CudaGraph.scope(host.create_stream(), inputs={"x": ca.ones(8).sync()})
     with pytest.raises(CaptureError, match="nothing in the graph uses"), scope:
-        scope._recorder.captured.append(host.driver.graph_create([], 0))
+        scope._recorder.captured.append(host.driver.graph_create([]))
     assert len(host._dropped_graphs) == 1
 
 

@@ -334,8 +334,8 @@ class WhileMade:
         self.do = []
         create, update = driver.graph_create, driver.graph_update
 
-        def slow(nodes, stream):
-            handle = create(nodes, stream)
+        def slow(nodes):
+            handle = create(nodes)
             driver._graphs[handle].entry()  # which reads them
             while self.do:
                 self.do.pop()()

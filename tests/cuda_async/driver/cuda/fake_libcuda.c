@@ -1,8 +1,8 @@
 /* A libcuda without a GPU: the functions this project calls, on host memory, done at once.
  *
  * It is there to run the real cuda.bindings, whose argument conversions a stand-in written in Python cannot
- * check. Streams and events hold nothing; a launch is recorded for the test to read; fake_fail() makes the next call of
- * one function answer a code. The declarations are NVIDIA's, so a wrong signature does not compile.
+ * check. Streams and events hold nothing but which uploads of graphs they are behind; a launch is recorded for the test to
+ * read; fake_fail() makes the next call of one function answer a code; fake_hold_uploads() keeps uploads from ending. The declarations are NVIDIA's, so a wrong signature does not compile.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -17,9 +17,22 @@ static size_t used, used_high;
 static cuuint64_t threshold;
 static unsigned long long last_launch[16];
 
-struct event { unsigned flags; int recorded; };
+struct event { unsigned flags; int recorded, behind; };
 struct function { const char *name; };
 struct allocation { size_t size; char padding[256 - sizeof(size_t)]; };
+
+/* Uploads of graphs are numbered; what is in a stream is behind all up to a number. */
+static int uploads, uploads_held_from;
+static struct { CUstream stream; int behind; } orders[256];
+
+static int *behind(CUstream stream) {
+    int i = 0;
+    while (i < 255 && orders[i].stream && orders[i].stream != stream) i++;
+    orders[i].stream = stream;
+    return &orders[i].behind;
+}
+static int is_uploading(int number) { return uploads_held_from && number >= uploads_held_from; }
+void fake_hold_uploads(int hold) { uploads_held_from = hold ? uploads + 1 : 0; }
 
 static struct function the_function = {"scale"};
 
@@ -69,7 +82,12 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priori
 CUresult cuStreamSynchronize(CUstream stream) { CALL; return CUDA_SUCCESS; }
 CUresult cuStreamQuery(CUstream stream) { CALL; return CUDA_SUCCESS; }
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) { *status = CU_STREAM_CAPTURE_STATUS_NONE; return CUDA_SUCCESS; }
-CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) { CALL; return CUDA_SUCCESS; }
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
+    CALL;
+    int *now = behind(stream), number = ((struct event *)event)->behind;
+    if (number > *now) *now = number;
+    return CUDA_SUCCESS;
+}
 
 CUresult cuEventCreate(CUevent *event, unsigned flags) {
     CALL;
@@ -79,8 +97,13 @@ CUresult cuEventCreate(CUevent *event, unsigned flags) {
     return CUDA_SUCCESS;
 }
 CUresult cuEventDestroy(CUevent event) { CALL; free(event); return CUDA_SUCCESS; }
-CUresult cuEventRecord(CUevent event, CUstream stream) { CALL; ((struct event *)event)->recorded = 1; return CUDA_SUCCESS; }
-CUresult cuEventQuery(CUevent event) { CALL; return CUDA_SUCCESS; }
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+    CALL;
+    ((struct event *)event)->recorded = 1;
+    ((struct event *)event)->behind = *behind(stream);
+    return CUDA_SUCCESS;
+}
+CUresult cuEventQuery(CUevent event) { CALL; return is_uploading(((struct event *)event)->behind) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS; }
 CUresult cuEventSynchronize(CUevent event) { CALL; return CUDA_SUCCESS; }
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
     struct event *a = (struct event *)start, *b = (struct event *)end;
@@ -307,9 +330,26 @@ CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const
     ((struct node *)to[0])->dependencies = 9;
     return CUDA_SUCCESS;
 }
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags) { CALL; *executable = (CUgraphExec)malloc(8); *(CUgraph *)*executable = graph; return CUDA_SUCCESS; }
-CUresult cuGraphUpload(CUgraphExec executable, CUstream stream) { CALL; return CUDA_SUCCESS; }
-CUresult cuGraphExecDestroy(CUgraphExec executable) { CALL; free(executable); return CUDA_SUCCESS; }
+/* An upload is not ordered with launches in other streams, nor with the end of the graph. `number` is 0 once launched. */
+struct executable { struct graph *graph; int number; };
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags) {
+    CALL;
+    struct executable *made = calloc(1, sizeof *made);
+    made->graph = (struct graph *)graph;
+    *executable = (CUgraphExec)made;
+    return CUDA_SUCCESS;
+}
+CUresult cuGraphUpload(CUgraphExec executable, CUstream stream) {
+    CALL;
+    ((struct executable *)executable)->number = *behind(stream) = ++uploads;
+    return CUDA_SUCCESS;
+}
+CUresult cuGraphExecDestroy(CUgraphExec executable) {
+    CALL;
+    if (is_uploading(((struct executable *)executable)->number)) return CUDA_ERROR_UNKNOWN;
+    free(executable);
+    return CUDA_SUCCESS;
+}
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec executable, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters) { CALL; keep_kernel((struct node *)node, parameters); return CUDA_SUCCESS; }
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec executable, CUgraphNode node, const CUDA_MEMCPY3D *copy, CUcontext context) { CALL; ((struct node *)node)->copy = *copy; return CUDA_SUCCESS; }
 CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec executable, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *fill, CUcontext context) { CALL; ((struct node *)node)->fill = *fill; return CUDA_SUCCESS; }
@@ -342,7 +382,13 @@ static CUresult run(struct graph *graph) {
     }
     return CUDA_SUCCESS;
 }
-CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) { CALL; return run(*(struct graph **)executable); }
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
+    CALL;
+    struct executable *launched = (struct executable *)executable;
+    if (launched->number > *behind(stream)) return CUDA_ERROR_UNKNOWN;
+    launched->number = 0;
+    return run(launched->graph);
+}
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) { *count = ((struct graph *)graph)->count; return CUDA_SUCCESS; }
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
     CALL;

@@ -154,7 +154,7 @@ last = KernelNode(dependencies=(loop,), name="scale", function=function, grid=(5
 early = KernelNode(dependencies=(last,), name="scale", function=function, grid=(5, 1, 1), block=(64, 1, 1),
                    shared_bytes=0, arguments=block.copy(), programmatic=True)
 nodes = [kernel, upload, *fills, rows, scattered, convert, joined, child, two, foreign, either, loop, last, early]
-graph = driver.graph_create(nodes, stream)
+graph = driver.graph_create(nodes)
 assert list(launched)[8:10] == [211, 1]
 driver.bind()
 driver.graph_launch(graph, stream)
@@ -176,16 +176,32 @@ driver.graph_launch(graph, stream)
 assert launched[0] == 9 and launched[7] == 42 and ctypes.string_at(second, 16) == b"q" * 16
 library.fake_fail(b"cuGraphInstantiateWithFlags", 1)
 live = library.fake_live_graphs()
-raises(DriverError, "cuGraphInstantiate", lambda: driver.graph_create(nodes, stream))
+raises(DriverError, "cuGraphInstantiate", lambda: driver.graph_create(nodes))
 assert library.fake_live_graphs() == live
 library.fake_fail(b"cuGraphUpload", 1)
-raises(DriverError, "cuGraphUpload", lambda: driver.graph_create(nodes, stream))
+raises(DriverError, "cuGraphUpload", lambda: driver.graph_create(nodes))
 assert library.fake_live_graphs() == live
 library.fake_fail(b"cuStreamEndCapture", 901)
 driver.capture_begin(stream)
 raises(CaptureError, "could not be captured", lambda: driver.capture_end(stream))
 driver.graph_destroy(graph)
 driver.graph_destroy(captured)
+assert library.fake_live_graphs() == 0
+
+# uploads that take long: launches in any stream come behind them, and so does what is destroyed without one
+library.fake_hold_uploads(1)
+graphs = [driver.graph_create(pair[:1]) for _ in range(4)]
+another = driver.stream_create()
+driver.bind()
+for of_two in (stream, another): driver.graph_launch(graphs[0], of_two)
+library.fake_fail(b"cuGraphLaunch", 1)
+raises(DriverError, "cuGraphLaunch", lambda: driver.graph_launch(graphs[3], another))
+driver.graph_launch(graphs[3], another)
+for destroyed, left in ((1, 4), (0, 3), (2, 3)):
+    driver.graph_destroy(graphs[destroyed])
+    assert library.fake_live_graphs() == left
+library.fake_hold_uploads(0)
+driver.graph_destroy(graphs[3])
 assert library.fake_live_graphs() == 0
 raises(DriverError, "graph", lambda: driver.graph_launch(graph, stream))
 

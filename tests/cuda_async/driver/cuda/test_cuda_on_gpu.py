@@ -413,3 +413,51 @@ def test_bad_free_is_an_error(driver):
         driver.memory_free_async(0x1000, stream)
     driver.stream_synchronize(stream)
     driver.stream_destroy(stream)
+
+
+FIRST_LAUNCHES = r'''
+import asyncio
+import numpy as np
+import cuda_async as ca
+
+SCALE = """extern "C" __global__ void scale(float *y, const float *x, int n, float f) {
+    int i = threadIdx.x;
+    if (i < n) y[i] = x[i] * f;
+}"""
+
+async def main():
+    scale = ca.Module.from_cuda_source(SCALE).function("scale")
+    x = await ca.from_host(np.arange(64, dtype="f4"))
+
+    def scaled(factor):
+        return ca.empty(64).then(lambda y: scale.launch(1, 64, ca.mut(y), ca.read(x), 64, factor).first())
+
+    def step(factor):
+        both = ca.parallel(scaled(factor), scaled(2 * factor))
+        return both.then(lambda ab: ca.copy(ab[1]).map(lambda copied: (ab[0], copied)))
+
+    for i in range(60):
+        async with await step(float(i)).graph() as graph:
+            for _ in range(3):
+                a, b = await graph.launch()
+            assert (await a.to_host() == i * np.arange(64)).all(), i
+            assert (await b.to_host() == 2 * i * np.arange(64)).all(), i
+
+with ca.use_device("cuda:0"):
+    asyncio.run(main())
+print("all right")
+'''
+
+
+def test_first_launches_wait_for_the_upload_where_processes_share_the_device():
+    """Launched before it was uploaded, a graph hung, in each of four processes, within its first fourteen graphs."""
+    processes = [
+        subprocess.Popen([sys.executable, "-c", FIRST_LAUNCHES], stdout=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
+    try:
+        said = [process.communicate(timeout=100)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert said == ["all right\n"] * 6
