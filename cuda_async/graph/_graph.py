@@ -32,7 +32,7 @@ from ..memory import Buffer, Mut, Read, Tensor, Usage
 from ..ops import DeviceOp, collect, fill, memcpy
 from ..ops._unprepared import UNPREPARED
 from ..scheduling import destroy_dropped, order_read, order_write, wait_for_submission
-from ._memory import FIRST_RUN, GraphBuffer, root_of
+from ._memory import FIRST_RUN, GraphBuffer, are_over_same_memory, root_of
 from ._nodes import all_nodes, nodes_of
 from ._outputs import OutputTemplate
 from ._picture import graph_to_dot, graph_to_svg
@@ -168,7 +168,7 @@ class CudaGraph(Generic[T]):
         self._state.link(child for child, _ in recorder.children)
         self._plan()
         written = {*self._writes, *(root_of(tensor._buffer) for tensor in self._inputs.values())}
-        self._template = OutputTemplate(output, written, self._state)
+        self._template = OutputTemplate(output, written, self._device, self._state)
         self._check_inputs(recorder)
         for buffer in self._template.shared:
             buffer.note_shared()
@@ -187,10 +187,14 @@ class CudaGraph(Generic[T]):
 
     def _check_inputs(self, recorder: Recorder) -> None:
         """Refuse an input that nothing recorded uses: setting it would do nothing."""
-        used = {*self._reads, *self._writes}
+        used = (*self._reads, *self._writes)
         for name, tensor in self._inputs.items():
             buffer = tensor._buffer
-            is_used = recorder.has_users(buffer) if recorder.is_own(buffer) else root_of(buffer) in used
+            is_used = (
+                recorder.has_users(buffer)
+                if recorder.is_own(buffer)
+                else any(are_over_same_memory(root_of(buffer), other) for other in used)
+            )
             if tensor.size and not is_used and not self._template.has(tensor._address):
                 raise CaptureError(
                     f"nothing in the graph uses its input {name!r}, {tensor!r}; name the tensor that is read, or leave "
@@ -613,7 +617,7 @@ class CudaGraph(Generic[T]):
         self._more_writes = []
         self._inputs = {}
         self._updates.close()
-        self._template = OutputTemplate(None, ())
+        self._template = OutputTemplate(None, (), self._device)
         self._contents = _Contents(self._device, [], [])
 
     async def __aenter__(self) -> CudaGraph[T]:

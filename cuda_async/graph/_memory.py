@@ -41,7 +41,15 @@ if TYPE_CHECKING:
     from ..scheduling import Device, Stream
     from ._graph import CudaGraph
 
-__all__ = ["FIRST_RUN", "GraphBuffer", "GraphMemory", "GraphState", "living", "root_of"]
+__all__ = [
+    "FIRST_RUN",
+    "GraphBuffer",
+    "GraphMemory",
+    "GraphState",
+    "are_over_same_memory",
+    "living",
+    "root_of",
+]
 
 T = TypeVar("T")
 
@@ -190,7 +198,7 @@ class GraphState:
             self.untold.pop()
 
     def note_ran_in(self, whole: GraphState) -> None:
-        """Turn held. As a part of that one's last launch, its first that did not fail."""
+        """Turn held. As a part of that one's last launch, its first that did not fail, or that this one knows of."""
         known = self.ran_in
         if known is whole and self.ran_at == whole.generation:  # twice in one launch
             self.runs += 1
@@ -294,13 +302,14 @@ class GraphState:
 
         No turn held: each has its order among the locks.
         """
-        for usage in {buffer.usage for buffer in written if buffer.size_bytes}:
+        for buffer in {buffer.usage: buffer for buffer in written if buffer.size_bytes}.values():
             is_noted = False
             while not is_noted:
+                usage = buffer.usage
                 before = getattr(usage, "written_by", None)
                 after = [*without_gone(before or []), weakref.ref(self)]
-                with _writers_lock:
-                    if getattr(usage, "written_by", None) is before:
+                with buffer.device._lock:  # an import gives buffers another usage, with what the old one has
+                    if buffer.usage is usage and getattr(usage, "written_by", None) is before:
                         usage.written_by = after
                         is_noted = True
             others = (state for found in before or () if (state := found()) is not None)
@@ -322,7 +331,10 @@ class GraphState:
         self.error = None
         self.is_current = True
         self.holds_first = False
-        if self.generation - self.failures == 1:
+        # Where a part ran in a launch that has failed since, it has not run: this one tells it too.
+        if self.generation - self.failures == 1 or not all(
+            part.has_run() for part, is_sure in self.parts if is_sure
+        ):
             self.untold = list(self.parts)
         self.overwrite()
         return self.generation
@@ -362,10 +374,6 @@ class GraphState:
         if self.last == (stream, number):
             self.error = f"{type(error).__name__}: {error}"
             self.is_current = False
-
-
-_writers_lock = threading.Lock()
-"""Of `Usage.written_by`. Nothing is made while it is held, which could run anybody's finalizer."""
 
 
 class GraphBuffer(Buffer):
@@ -555,6 +563,13 @@ def root_of(buffer: Buffer) -> Buffer:
     return buffer.root if isinstance(buffer, GraphBuffer) else buffer
 
 
+def are_over_same_memory(one: Buffer, other: Buffer) -> bool:
+    """Two ordinary buffers: where memory came in twice, not only one and the same."""
+    if one.usage is not other.usage:
+        return one is other
+    return one.start < other.start + other.size_bytes and other.start < one.start + one.size_bytes
+
+
 class GraphMemory:
     """The memory of one graph, while it is recorded.
 
@@ -629,7 +644,11 @@ class GraphMemory:
         self._total += wanted
 
     def _end_number(self, device: Device) -> None:
-        """Of the stream: the first launch waits for the memory, and for nothing that others put there beside."""
+        """Of the stream: the first launch waits for the memory, and for nothing that others put there beside.
+
+        Nobody may ever wait for these numbers, so what the device is past is retired here.
+        """
+        self._stream._refresh()
         with device._lock:
             if self._stream._dirty and not self._stream._closed:
                 self._stream._record()

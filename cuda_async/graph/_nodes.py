@@ -219,9 +219,9 @@ class GraphNode:
         def changed() -> tuple[dict[str, object], Uses | None]:
             for position, data, is_written in pointers:
                 self._check_yielded(node, position, data, is_written=is_written)
-            passed = self._graph._template.passed
+            template = self._graph._template
             for tensor in written_tensors:
-                if root_of(tensor._buffer).usage in passed:
+                if template.passes(root_of(tensor._buffer).usage):
                     raise CaptureError(
                         f"{node.name}: the graph yields {tensor!r} as what it does not write; capture a graph that "
                         "writes it, or yields something else"

@@ -21,11 +21,12 @@ from ..ops import copy as copy_of
 from ._memory import FIRST_RUN, GraphBuffer, GraphState, root_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Callable, Collection, Container, Iterable
 
     from ..driver.graph import Node
     from ..memory import Buffer, DType, Usage
     from ..ops import ExecutionContext
+    from ..scheduling import Device
 
 __all__ = ["OutputTemplate", "output_of_shared"]
 
@@ -105,21 +106,30 @@ class OutputTemplate:
 
     Args:
         value: as recorded. written: the ordinary buffers that the graph writes, or that are set before it is launched.
-        state: the graph's. What a part of it yields is its own output, also what that part does not write.
+        device: where they are. state: the graph's. What a part of it yields is its own output, also what that part does
+            not write.
     Attributes:
         size_bytes: of the tensors that a copy of the output allocates.
-        passed: the usages of what is yielded as it was recorded.
     """
 
-    def __init__(self, value: Any, written: Iterable[Buffer], state: GraphState | None = None) -> None:
-        self._written = {buffer.usage for buffer in written}  # memory that came in twice has two buffers
+    def __init__(
+        self, value: Any, written: Collection[Buffer], device: Device, state: GraphState | None = None
+    ) -> None:
         self._state = state
-        self._shared: list[Buffer] = []
-        self._ranges: list[range] = []
-        self.size_bytes = 0
-        self.passed: set[Usage] = set()
+        joined = -1
         try:
-            self._build = self._of(value)
+            while (
+                joined != device._usages_joined
+            ):  # what is imported meanwhile may make memory of two the same
+                joined = device._usages_joined
+                self._written = {
+                    buffer.usage for buffer in written
+                }  # memory that came in twice has two buffers
+                self._shared: list[Buffer] = []
+                self._ranges: list[range] = []
+                self._passed: set[Buffer] = set()
+                self.size_bytes = 0
+                self._build = self._of(value)
         except RecursionError:
             raise CaptureError(
                 "the graph yields something that contains itself, or nests too deeply; yield tuples, lists, dicts or "
@@ -136,6 +146,10 @@ class OutputTemplate:
     def shared(self) -> list[Buffer]:
         """Buffers of the caller's that come back under a second name."""
         return self._shared
+
+    def passes(self, usage: Usage) -> bool:
+        """Whether what is over that memory is yielded as it was recorded."""
+        return any(root_of(buffer).usage is usage for buffer in self._passed)
 
     def has(self, address: int) -> bool:
         """Whether a tensor of the output that the graph writes is there."""
@@ -210,7 +224,7 @@ class OutputTemplate:
     def _of_tensor(self, tensor: Tensor) -> Callable[[_Launch], Any] | None:
         buffer = tensor._buffer
         if not self._is_output(buffer) or not buffer.size_bytes:
-            self.passed.add(buffer.usage)
+            self._passed.add(buffer)
             return None
         if not isinstance(buffer, GraphBuffer):
             self._shared.append(buffer)
@@ -298,7 +312,7 @@ class _SharedTemplate(OutputTemplate):
 
 
 def output_of_shared(
-    value: Any, written: Iterable[Buffer], state: GraphState, body: list[Node] | None
+    value: Any, written: Collection[Buffer], device: Device, state: GraphState, body: list[Node] | None
 ) -> Any:  # whatever an operation yields
     """What a shared operation that was recorded yields for others: an output of the first launch.
 
@@ -306,7 +320,7 @@ def output_of_shared(
         body: of the conditional that it was recorded in, if it was.
     """
     try:
-        template = _SharedTemplate(value, written)
+        template = _SharedTemplate(value, written, device)
     except CaptureError:  # in an object that cannot be made anew: it stays what it is
         return value
     made, buffers = template.build_recorded(state)

@@ -41,7 +41,7 @@ from ._memory import OF_A_BODY, GraphBuffer, GraphMemory, GraphState, living, ro
 from ._outputs import output_of_shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ..driver import ArgumentBlock, Driver, FunctionHandle, StreamHandle
     from ..memory import Buffer
@@ -727,7 +727,7 @@ class Recorder:
         """Nodes so far, those of bodies among them."""
         return len(self.uses)
 
-    def take_shared(self, graph: CudaGraph[Any], written: Iterable[Buffer]) -> None:
+    def take_shared(self, graph: CudaGraph[Any], written: Collection[Buffer]) -> None:
         """What shared operations that were recorded yield for others, as outputs of `graph`, which writes these."""
         state = self.state
         state.graph = weakref.ref(graph)
@@ -735,7 +735,7 @@ class Recorder:
         self._kept = []
         for gate, lane in self._shared:
             body = None if lane.body is self.nodes else lane.body
-            value = output_of_shared(gate.value, written, state, body)
+            value = output_of_shared(gate.value, written, self.device, state, body)
             check = functools.partial(state.check_launched, body is not None)
             self._kept.append((gate, value, check, state.has_ended))
 

@@ -488,3 +488,15 @@ def test_failure_of_others_on_the_stream_of_the_capture_is_not_the_graphs(steppe
     with pytest.raises(KernelError, match="of another request"):
         failing.sync()
     assert (launched.sync() == 3.0).all()
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_captures_for_a_stream_that_nobody_awaits_leave_nothing_there(host, launched):
+    """Their numbers are retired by the captures that follow."""
+    stream, other = host.create_stream(), ca.SingleStream(host.create_stream())
+    for _ in range(20):
+        graph = ca.full(4, 3.0).graph_on(stream).sync()
+        if launched:
+            graph.launch().start(other).sync()
+        host.driver.stream_synchronize(stream.handle)
+        assert len(stream._pending) <= 3

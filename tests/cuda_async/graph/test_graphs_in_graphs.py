@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 
+import numpy as np
 import pytest
 
 import cuda_async as ca
@@ -85,6 +86,38 @@ def test_first_launches_in_flight_that_all_fail(host, yields):
     fails.clear()
     graph.launch().sync()
     assert (shared.sync() if yields == "a number" else first(shared.sync())) in (5, 3.0)
+
+
+def test_shared_operation_whose_launch_fails_while_another_whole_is_launched(host):
+    """It counts as not run from the failure on, so the next launch of any whole is the first."""
+    x, latch = ca.zeros(4).sync(), threading.Event()
+
+    def fail(_):
+        assert latch.wait(60)
+        raise ValueError("as planned")
+
+    shared = ca.full(4, 3.0).shared()
+    part = shared.map(lambda _: None).graph().sync()
+    failing = (
+        part.launch()
+        .then(lambda _: ca.foreign(fail, reads=[x], writes=[]))
+        .map(lambda _: None)
+        .graph()
+        .sync()
+    )
+    other = part.launch().map(lambda _: None).graph().sync()
+    stream = ca.SingleStream(host.create_stream())
+    started = [graph.launch().start(stream) for graph in (failing, other)]
+    while any(future.state == "enqueueing" for future in started):
+        threading.Event().wait(1e-3)
+    latch.set()
+    with pytest.raises(KernelError, match="as planned"):
+        started[0].sync()
+    started[1].sync()
+    with pytest.raises(NotFilledYetError):
+        shared.sync()
+    other.launch().sync()
+    assert first(shared.sync()) == 3.0
 
 
 def test_other_parts_of_a_whole_leave_a_shared_operation_its_value(device):
@@ -439,6 +472,17 @@ def test_what_is_yielded_as_it_was_is_not_given_to_write(device, kernels):
     node.set_arguments({0: ca.mut(other)})
     graph.launch().sync()
     assert [first(t) for t in (x, y, scratch, other)] == [1.0, 0.0, 0.0, 1.0]
+
+
+def test_what_is_yielded_as_it_was_and_imported_again_is_not_given_to_write(host, kernels):
+    array, scratch = np.zeros(16, "f4"), ca.zeros(8).sync()
+    part = ca.from_dlpack(array[:8])
+    other = ca.from_dlpack(array[8:])
+    graph = kernels.scale(scratch, 1.0, 1.0).map(lambda _: part).graph().sync()
+    kept = ca.from_dlpack(array)  # from here on all three are one memory
+    for tensor in (part, kept, other):
+        with pytest.raises(CaptureError, match=r"yields .* as what it does not write"):
+            graph.nodes[0].set_arguments({0: ca.mut(tensor)})
 
 
 def test_predicate_of_a_conditional_beside_is_not_given_to_write(device, kernels):

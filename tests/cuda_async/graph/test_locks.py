@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 
 import cuda_async as ca
-from cuda_async.graph import _memory
 from cuda_async.memory import Usage
 
 
@@ -30,11 +29,11 @@ def test_what_was_dropped_is_destroyed_under_the_lock(host, monkeypatch):
     kept.close()
 
 
-def test_who_writes_memory_is_noted_under_a_lock(host, monkeypatch):
+def test_who_writes_memory_is_noted_under_the_lock(host, monkeypatch):
     slot, held = Usage.written_by, []
 
     def write(usage, value):
-        held.append(_memory._writers_lock.locked())
+        held.append(host._lock.locked())
         slot.__set__(usage, value)
 
     monkeypatch.setattr(Usage, "written_by", property(slot.__get__, write))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cuda_async as ca
-from cuda_async.graph import _outputs
+from cuda_async.graph import _memory, _outputs
 from cuda_async.graph._memory import living
 
 
@@ -129,6 +129,44 @@ def test_graphs_over_parts_of_an_array_take_turns_with_one_over_all_of_it(host):
     assert len({id(graph._turn.lock) for graph in graphs}) == 1
 
 
+def test_import_that_joins_memory_while_it_is_noted_who_writes_it(host, monkeypatch):
+    array, joined = np.zeros(16, "f4"), []
+    part, other = ca.from_dlpack(array[:8]), ca.from_dlpack(array[8:])
+    without_gone = _memory.without_gone
+
+    def join(references, more=1):
+        if not joined:
+            thread = threading.Thread(target=lambda: joined.append(ca.from_dlpack(array)))
+            thread.start()
+            thread.join()
+        return without_gone(references, more)
+
+    monkeypatch.setattr(_memory, "without_gone", join)
+    graphs = [ca.fill(tensor, 1.0).graph().sync() for tensor in (part, other)]
+    assert joined
+    assert graphs[0]._turn.lock is graphs[1]._turn.lock
+
+
+def test_import_that_joins_memory_while_it_is_noted_what_is_yielded(host, monkeypatch):
+    """What the graph yields is memory that it writes, by then."""
+    array, joined = np.zeros(16, "f4"), []
+    part, other = ca.from_dlpack(array[:8]), ca.from_dlpack(array[8:])
+    of_tensor = _outputs.OutputTemplate._of_tensor
+
+    def join(self, tensor):
+        made = of_tensor(self, tensor)
+        if not joined:
+            joined.append(ca.from_dlpack(array))
+        return made
+
+    monkeypatch.setattr(_outputs.OutputTemplate, "_of_tensor", join)
+    graph = ca.fill(part, 1.0).map(lambda _: other).graph().sync()
+    kept = graph.launch().sync()
+    graph.launch().sync()
+    with pytest.raises(ca.StaleOutputError):
+        kept.to_host().sync()
+
+
 @pytest.mark.parametrize("how", ["captured", "changed", "imported", "imported later", "freed"])
 def test_graphs_that_write_the_same_memory_take_turns(device, kernels, how):
     x, y = ca.zip(ca.zeros(8), ca.zeros(8)).sync()
@@ -205,3 +243,23 @@ def test_no_launch_of_a_graph_that_writes_the_same_tensor_comes_into_a_call(devi
     found = call().sync()
     threads[0].join()
     assert (found.to_host().sync() == 1.0).all()
+
+
+def test_input_that_is_an_import_of_what_the_graph_uses(device):
+    """Memory that came in twice is one memory for inputs too; other bytes of it are not."""
+    array = np.arange(8, dtype="f4") if device.kind == "host" else ca.ones(8).sync()
+    one, two = ca.from_dlpack(array), ca.from_dlpack(array)
+    graph = ca.copy(one[:4]).graph(inputs={"x": two}).sync()
+    assert (graph(x=5.0).sync().to_host().sync() == 5).all()
+    other = ca.zeros(8).sync()
+    with pytest.raises(ca.CaptureError, match="nothing in the graph uses its input 'x'"):
+        ca.copy(one).graph(inputs={"x": other}).sync()
+
+
+def test_input_beside_what_the_graph_uses_of_one_memory(host):
+    array = np.zeros(16, "f4")
+    used, beside, everything = (ca.from_dlpack(a) for a in (array[:8], array[8:], array))
+    with pytest.raises(ca.CaptureError, match="nothing in the graph uses its input 'x'"):
+        ca.copy(used).graph(inputs={"x": beside}).sync()
+    graph = ca.copy(used).graph(inputs={"x": everything}).sync()
+    assert (graph(x=5.0).sync().to_host().sync() == 5).all()
