@@ -17,6 +17,7 @@ from ._recorder import Recorder, RecordingStream
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..memory import ShapeLike
     from ..ops._execution import Execution
     from ..scheduling import Device, Stream
 
@@ -163,7 +164,7 @@ class GraphInput(DeviceOp[Tensor]):
         return tensor
 
 
-def graph_input(name: str, shape: object, dtype: object = "float32") -> DeviceOp[Tensor]:
+def graph_input(name: str, shape: ShapeLike, dtype: object = "float32") -> DeviceOp[Tensor]:
     """Inside a capture: a new tensor that belongs to the graph and that `graph.replay(name=...)` sets.
 
     Its contents are undefined until then.

@@ -40,7 +40,7 @@ from ._dtypes import (
     uint32,
     uint64,
 )
-from ._layout import as_shape, contiguous_strides, extent, shares_elements
+from ._layout import ShapeLike, as_shape, contiguous_strides, extent, shares_elements
 from ._op_factory import OpFactory, install
 from ._partition import MappedPartition, Partition
 from ._pinned import PinnedBlock, PinnedPool, free_left_behind
@@ -65,6 +65,7 @@ __all__ = [
     "PinnedBlock",
     "PinnedPool",
     "Read",
+    "ShapeLike",
     "Tensor",
     "Usage",
     "as_dlpack_device",

@@ -8,13 +8,15 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, SupportsIndex, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
     "MAX_AXES",
+    "ShapeLike",
     "as_shape",
     "check_reach",
     "contiguous_strides",
@@ -28,6 +30,8 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]
+ShapeLike: TypeAlias = SupportsIndex | Iterable[SupportsIndex]
+"""What `as_shape` takes."""
 MAX_AXES = 64
 """As NumPy's."""
 _MAX_ELEMENTS = 2**62

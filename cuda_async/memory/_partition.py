@@ -5,11 +5,13 @@ A partition is an exclusive operand: each tile block writes only its own tile, s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from . import _layout
+from ._hints import unlike_arrays
 
 if TYPE_CHECKING:
+    from ._layout import ShapeLike
     from ._tensor import Tensor
 
 __all__ = ["MappedPartition", "Partition"]
@@ -18,6 +20,19 @@ MAX_GRID_AXES = 3
 """A launch grid has axes x, y and z; tensor axis 0 goes to x, 1 to y, 2 to z."""
 
 
+BACK = "get the tensor back with .unpartition()"
+OF_TENSORS = ("T", "astype", "dtype", "nbytes", "partition", "permute", "reshape", "shape", "size", "to_host")
+
+
+def _refuse_attribute(part: Partition | MappedPartition, name: str) -> NoReturn:
+    raise AttributeError(f"a {type(part).__name__} has no {name!r}; {BACK}")
+
+
+def _no_arithmetic(part: Partition | MappedPartition) -> str:
+    return f"a {type(part).__name__} has no arithmetic, nor have tensors: use a kernel; {BACK}"
+
+
+@unlike_arrays(OF_TENSORS, _refuse_attribute, _no_arithmetic)
 class Partition:
     """`tensor` cut into tiles of `tile_shape`; tiles at the far edges may be partial.
 
@@ -30,7 +45,7 @@ class Partition:
 
     __slots__ = ("grid", "prefix", "tensor", "tile_shape")
 
-    def __init__(self, tensor: Tensor, tile_shape: object, *, prefix: bool = False) -> None:
+    def __init__(self, tensor: Tensor, tile_shape: ShapeLike, *, prefix: bool = False) -> None:
         shape = _layout.as_shape(tile_shape)
         if len(shape) != len(tensor.shape):
             raise ValueError(
@@ -52,7 +67,7 @@ class Partition:
         """The tensor again."""
         return self.tensor
 
-    def map(self, map_shape: object, tile_blocks: int) -> MappedPartition:
+    def map(self, map_shape: ShapeLike, tile_blocks: int) -> MappedPartition:
         """For persistent kernels: `tile_blocks` tile blocks walk all tiles in groups of `map_shape`.
 
         Args:
@@ -69,6 +84,7 @@ class Partition:
         return f"Partition({self.tensor!r}, tiles of {self.tile_shape}, grid {self.grid}{kind})"
 
 
+@unlike_arrays([name for name in OF_TENSORS if name != "partition"], _refuse_attribute, _no_arithmetic)
 class MappedPartition:
     """A partition whose tiles are walked by a fixed number of tile blocks.
 
@@ -79,7 +95,7 @@ class MappedPartition:
 
     __slots__ = ("grid", "map_shape", "partition", "tile_blocks")
 
-    def __init__(self, partition: Partition, map_shape: object, tile_blocks: int) -> None:
+    def __init__(self, partition: Partition, map_shape: ShapeLike, tile_blocks: int) -> None:
         shape = _layout.as_shape(map_shape)
         if type(tile_blocks) is not int:
             raise TypeError(f"tile_blocks is an int, got {tile_blocks!r}")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..ops import DeviceOp
     from ..scheduling import Device
     from ._buffer import Buffer
+    from ._layout import ShapeLike
 
 __all__ = ["Tensor"]
 
@@ -144,7 +145,7 @@ class Tensor:
             raise TypeError("len() of a tensor without axes")
         return self.shape[0]
 
-    def __bool__(self) -> NoReturn:
+    def __bool__(self) -> bool:  # NoReturn would keep type checkers from what comes behind it
         raise TypeError(
             "a tensor has no truth value, its elements are on the device: bring them over with `await t.to_host()`, "
             "or ask for `t is None` or `t.size`"
@@ -190,7 +191,7 @@ class Tensor:
         offset, shape, strides = _layout.index_view(self.shape, self.strides, key)
         return self._view(offset, shape, strides)
 
-    def reshape(self, *shape: Any) -> Tensor:  # ints, or one sequence of ints
+    def reshape(self, *shape: ShapeLike) -> Tensor:  # ints, or one sequence of ints
         """A view with another shape; one axis may be -1.
 
         Raises:
@@ -246,15 +247,15 @@ class Tensor:
 
     # -- kernels' operands
 
-    def partition(self, tile_shape: object) -> Partition:
+    def partition(self, tile_shape: ShapeLike) -> Partition:
         """Disjoint tiles of `tile_shape`, one per tile block: an exclusive operand of a tile kernel."""
         return Partition(self, tile_shape)
 
-    def partition_prefix(self, tile_shape: object) -> Partition:
+    def partition_prefix(self, tile_shape: ShapeLike) -> Partition:
         """Like `partition`, but the grid may cover only the first tiles of each axis."""
         return Partition(self, tile_shape, prefix=True)
 
-    def try_partition(self, tile_shape: object) -> Partition:
+    def try_partition(self, tile_shape: ShapeLike) -> Partition:
         """`partition`, refused when another live tensor or view shares the memory.
 
         Raises:

@@ -552,8 +552,8 @@ class _Fork:
             stream = next_stream(self.policy)
         if stream.device is not home.device:
             raise SchedulingError(
-                f"a branch was given {stream!r}, but the chain runs on {home.device}; "
-                "operations of two devices cannot be one chain"
+                f"an operation in a chain was given {stream!r}, but the chain runs on {home.device}; a chain runs on "
+                "one device: schedule all of it there, with .schedule() at its end or in `with use_device(...)`"
             )
         home.driver.bind()
         return stream

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..driver import Driver
-    from ..memory import Buffer
+    from ..memory import Buffer, ShapeLike
     from ..scheduling import Device, Stream
 
 __all__ = ["ExecutionContext", "check_operand", "context_on"]
@@ -90,7 +90,7 @@ class ExecutionContext:
             self._note()
         return tensor._address
 
-    def empty(self, shape: object, dtype: object) -> Tensor:
+    def empty(self, shape: ShapeLike, dtype: object) -> Tensor:
         """New memory, contents undefined, in this stream's order.
 
         Raises:

@@ -14,6 +14,7 @@ from ..memory._hints import instead_of_a_value
 from ._op import DeviceOp, refuse_attribute
 
 if TYPE_CHECKING:
+    from ..memory import ShapeLike
     from ._context import ExecutionContext
 
 __all__ = ["empty", "from_host", "full", "ones", "zeros"]
@@ -111,7 +112,7 @@ class FromHost(DeviceOp[Tensor]):
         return tensor
 
 
-def empty(shape: object, dtype: object = np.float32) -> DeviceOp[Tensor]:
+def empty(shape: ShapeLike, dtype: object = np.float32) -> DeviceOp[Tensor]:
     """A new tensor with undefined contents.
 
     Raises (when it runs):
@@ -120,17 +121,17 @@ def empty(shape: object, dtype: object = np.float32) -> DeviceOp[Tensor]:
     return Empty(as_shape(shape), as_dtype(dtype))
 
 
-def zeros(shape: object, dtype: object = np.float32) -> DeviceOp[Tensor]:
+def zeros(shape: ShapeLike, dtype: object = np.float32) -> DeviceOp[Tensor]:
     """A new tensor of zeros."""
     return full(shape, 0, dtype)
 
 
-def ones(shape: object, dtype: object = np.float32) -> DeviceOp[Tensor]:
+def ones(shape: ShapeLike, dtype: object = np.float32) -> DeviceOp[Tensor]:
     """A new tensor of ones."""
     return full(shape, 1, dtype)
 
 
-def full(shape: object, value: float | np.generic, dtype: object = np.float32) -> DeviceOp[Tensor]:
+def full(shape: ShapeLike, value: float | np.generic, dtype: object = np.float32) -> DeviceOp[Tensor]:
     """A new tensor with every element `value`: among integers without its fraction, beyond a float type infinite.
 
     Raises:

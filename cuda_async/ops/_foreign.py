@@ -7,6 +7,7 @@ import itertools
 import operator
 import sys
 import weakref
+from collections.abc import Iterable
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING
 
@@ -368,6 +369,9 @@ def foreign(
         raise TypeError(
             f"{_name(fn)} has a yield in it, so foreign(), which calls it while enqueueing, would run nothing"
         )
+    for name, given in (("reads", reads), ("writes", writes)):
+        if isinstance(given, (Tensor, DeviceOp)) or not isinstance(given, Iterable):
+            raise TypeError(f"foreign() takes {name}=[...], a list of tensors, got {type(given).__name__}")
     reads, writes = tuple(reads), tuple(writes)  # an iterator would be used up by the first look
     for tensor in (*reads, *writes):
         if not isinstance(tensor, Tensor):

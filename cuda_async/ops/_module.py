@@ -35,6 +35,7 @@ from ._written import LaunchFunction, write_launch
 
 if TYPE_CHECKING:
     from ..driver import Driver
+    from ..memory import ShapeLike
     from ..scheduling import Stream
     from ._context import ExecutionContext
 
@@ -47,7 +48,7 @@ CheckedConfig = tuple[LaunchConfig | None, dict[object, Callable[[], object]]]
 
 ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
-FILE_SUFFIXES = (b".ptx", b".cubin", b".fatbin", b".cu")
+FILE_SUFFIXES = (".ptx", ".cubin", ".fatbin", ".cu")
 
 
 class Module:
@@ -98,10 +99,7 @@ class Module:
             raise CompileError(f"{name}: the PTX is empty")
         if data.startswith((ELF_MAGIC, FATBIN_MAGIC)):
             raise CompileError(f"{name}: this is a binary image, not PTX; use Module.from_cubin()")
-        if b"\n" not in data and data.rstrip().lower().endswith(FILE_SUFFIXES):
-            raise CompileError(
-                f"{name}: {data.decode(errors='replace')!r} is no PTX; is it a path? use Module.from_file()"
-            )
+        _refuse_path(name, data.decode(errors="replace"), "PTX")
         if b"__global__" in data and b".version" not in data:
             raise CompileError(f"{name}: this is CUDA C++, not PTX; use Module.from_cuda_source()")
         return cls._make(name, data)
@@ -144,6 +142,9 @@ class Module:
             raise _refused("from_cuda_source() takes CUDA C++ as str", source)
         if not source.strip():
             raise CompileError(f"{name}: the CUDA source is empty")
+        _refuse_path(name, source, "CUDA C++")
+        if "__global__" not in source and any(line.startswith(".version") for line in source.splitlines()):
+            raise CompileError(f"{name}: this is PTX, not CUDA C++; use Module.from_ptx()")
         return cls._make(
             name,
             None,
@@ -245,6 +246,11 @@ class Module:
 
     def __repr__(self) -> str:
         return f"Module({self.name!r})"
+
+
+def _refuse_path(name: str, text: str, language: str) -> None:
+    if "\n" not in text and text.rstrip().lower().endswith(FILE_SUFFIXES):
+        raise CompileError(f"{name}: {text!r} is no {language}; is it a path? use Module.from_file()")
 
 
 def _refused(expected: str, given: object) -> TypeError:
@@ -489,8 +495,8 @@ class Function:
 
     def _launch_with(
         self,
-        grid: Any,  # an int, or 1 to 3 ints; NumPy ints too
-        block: Any,
+        grid: ShapeLike,  # 1 to 3 ints
+        block: ShapeLike,
         *args: Any,  # whatever a kernel takes
         shared_mem_bytes: int = 0,
         cluster: Any = None,
@@ -525,7 +531,7 @@ class Function:
     else:
         # A launch with its options left out, which most are: looking up the defaults of four costs as much as half of
         # the rest.
-        def launch(self, grid: Any, block: Any, *args: Any, **options: Any) -> Launch:
+        def launch(self, grid: ShapeLike, block: ShapeLike, *args: Any, **options: Any) -> Launch:
             if options:
                 return self._launch_with(grid, block, *args, **options)
             op = PlainLaunch()
@@ -553,8 +559,8 @@ class Function:
 
     def bind(
         self,
-        grid: Any,  # an int, or 1 to 3 ints; NumPy ints too
-        block: Any,
+        grid: ShapeLike,  # 1 to 3 ints
+        block: ShapeLike,
         *args: Any,  # whatever a kernel takes
         shared_mem_bytes: int = 0,
         device: Device,
@@ -611,8 +617,8 @@ class Function:
     def enqueue(
         self,
         ctx: ExecutionContext,
-        grid: Any,  # an int, or 1 to 3 ints; NumPy ints too
-        block: Any,
+        grid: ShapeLike,  # 1 to 3 ints
+        block: ShapeLike,
         values: Sequence[Any],
         *,
         reads: Sequence[Tensor] = (),

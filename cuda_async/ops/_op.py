@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..graph import CudaGraph
-    from ..memory import MappedPartition, Partition, Tensor
+    from ..memory import MappedPartition, Partition, ShapeLike, Tensor
     from ..scheduling import Device, SchedulingPolicy, Stream
     from ._context import ExecutionContext
     from ._future import DeviceFuture
@@ -403,24 +403,24 @@ class DeviceOp(Generic[T_co]):
 
     # -- on operations that yield tensors
 
-    def reshape(self: DeviceOp[Tensor], *shape: Any) -> DeviceOp[Tensor]:
+    def reshape(self: DeviceOp[Tensor], *shape: ShapeLike) -> DeviceOp[Tensor]:
         """`Tensor.reshape` of what it yields."""
         return _combinators.method_of(self, "reshape", shape)
 
-    def partition(self: DeviceOp[Tensor], tile_shape: object) -> DeviceOp[Partition]:
+    def partition(self: DeviceOp[Tensor], tile_shape: ShapeLike) -> DeviceOp[Partition]:
         """`Tensor.partition` of what it yields."""
         return _combinators.method_of(self, "partition", (tile_shape,))
 
-    def partition_prefix(self: DeviceOp[Tensor], tile_shape: object) -> DeviceOp[Partition]:
+    def partition_prefix(self: DeviceOp[Tensor], tile_shape: ShapeLike) -> DeviceOp[Partition]:
         """`Tensor.partition_prefix` of what it yields."""
         return _combinators.method_of(self, "partition_prefix", (tile_shape,))
 
-    def try_partition(self: DeviceOp[Tensor], tile_shape: object) -> DeviceOp[Partition]:
+    def try_partition(self: DeviceOp[Tensor], tile_shape: ShapeLike) -> DeviceOp[Partition]:
         """`Tensor.try_partition` of what it yields."""
         return _combinators.method_of(self, "try_partition", (tile_shape,))
 
     def map_partition(
-        self: DeviceOp[Partition], map_shape: object, tile_blocks: int
+        self: DeviceOp[Partition], map_shape: ShapeLike, tile_blocks: int
     ) -> DeviceOp[MappedPartition]:
         """`Partition.map` of what it yields, for persistent kernels; `map` itself is that of operations."""
         return _combinators.method_of(self, "map", (map_shape, tile_blocks))

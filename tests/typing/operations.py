@@ -201,6 +201,10 @@ async def mistakes(tensor: ca.Tensor, stream: ca.Stream) -> None:
     ca.value(7).unzip()  # type: ignore[misc]
     ca.zip(ca.value(1), 2)  # type: ignore[call-overload]
     ca.collect([ca.value(1), 2])  # type: ignore[arg-type]
+    ca.ones("a")  # type: ignore[arg-type]
+    ca.zeros(3.0)  # type: ignore[arg-type]
+    ca.full(None, 1)  # type: ignore[arg-type]
+    ca.empty(3).partition("a")  # type: ignore[arg-type]
     for _ in ca.value(7):  # type: ignore[misc]
         pass
     text: str = await ca.value(7)  # type: ignore[arg-type]

@@ -132,7 +132,8 @@ def convert(x: Tensor | DeviceOp[Tensor], dtype: DTypeLike | DType) -> DeviceOp[
 
     With the tile language's rules (docs/language.md): floats are rounded to nearest even, to integers towards
     zero with out-of-range values at the nearest and NaN at 0; integers wrap. Between floating-point types,
-    and from integers to anything, that is what `astype` gives.
+    and from integers to anything, that is what `astype` gives, but for what is too large for an 8-bit float: here
+    that type's largest number, there infinity or NaN.
     """
     kind = as_dtype(dtype)
     if isinstance(x, DeviceOp):

@@ -100,7 +100,8 @@ def _parse(function: types.FunctionType) -> FunctionNode:
             )
         raise KernelSourceError(
             f"the source of {function.__name__}, defined in {code.co_filename}, is not available, and tile "
-            "kernels are compiled from their source; define it in a file or a notebook cell, or make its text known "
+            "kernels are compiled from their source; define it in a file, a notebook cell or (from "
+            "Python 3.13 on) the REPL, or make its text known "
             "before exec: exec(compile(text, tk.register_source(text), 'exec'))"
         )
     raise KernelSourceError(

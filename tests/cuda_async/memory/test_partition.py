@@ -51,6 +51,19 @@ def test_partition_refuses_what_is_no_shape(empty):
         empty((8,), "int8").partition((2.0,))
 
 
+def test_partition_says_where_the_tensor_is(empty):
+    part = empty((6, 4), "f4").partition((2, 2))
+    for one in (part, part.map((1, 1), 2)):
+        for name in ("to_host", "shape", "reshape", "dtype"):
+            assert not hasattr(one, name)
+            with pytest.raises(
+                AttributeError, match=rf"{type(one).__name__} has no '{name}'; get .*\.unpartition\(\)"
+            ):
+                getattr(one, name)
+        with pytest.raises(TypeError, match=r"no arithmetic.*\.unpartition\(\)"):
+            one + 1
+
+
 def test_mapped_partition(empty):
     t = empty((10, 10), "int8")
     m = t.partition((4, 4)).map((2, 1), 5)

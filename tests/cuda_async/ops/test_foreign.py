@@ -113,6 +113,17 @@ def test_what_would_never_run_is_not_returned(host, make):
         ca.foreign(lambda stream: make(stream)).sync()
 
 
+def test_lists_are_lists(host):
+    x = ca.ones(4).sync()
+    for given in (x, x[0], None, ca.ones(4)):
+        for name in ("reads", "writes"):
+            with pytest.raises(
+                TypeError, match=rf"foreign\(\) takes {name}=\[\.\.\.\], a list of tensors, got "
+            ):
+                ca.foreign(print, **{name: given})
+    assert ca.foreign(lambda _: None, reads=(t for t in [x])).sync()[0].shape == (4,)
+
+
 def test_arrays_made_before_reach_the_tensors(host):
     """The way that the docstring of `foreign` names; during the call NumPy would not wait for the write."""
     t = ca.zeros(3).sync()

@@ -204,6 +204,13 @@ def test_path_given_as_ptx_is_recognised(path):
         ca.Module.from_ptx(path)
     with pytest.raises(TypeError, match=r"use Module\.from_file\(\)"):
         ca.Module.from_ptx(Path(path))
+    with pytest.raises(ca.CompileError, match=r"is no CUDA C\+\+; is it a path\? use Module\.from_file\(\)"):
+        ca.Module.from_cuda_source(path)
+
+
+def test_ptx_given_as_cuda_source_is_recognised():
+    with pytest.raises(ca.CompileError, match=r"this is PTX, not CUDA C\+\+; use Module\.from_ptx\(\)"):
+        ca.Module.from_cuda_source("// by hand\n.version 8.0\n.target sm_80\n")
 
 
 def test_alias_error_names_the_arguments(device):

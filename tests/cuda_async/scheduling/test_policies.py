@@ -49,6 +49,15 @@ def test_priority_streams_use_the_devices_range(device):
     assert float(ca.ones(8).to_host().schedule(policy.high()).sync().sum()) == 8
 
 
+def test_policy_of_another_device_within_a_chain(host, stepped):
+    policy = ca.SingleStream(host.create_stream())
+    with ca.use_device(stepped):
+        for op in (ca.ones(3).schedule(policy).to_host(), ca.ones(3).schedule(policy).then(ca.copy)):
+            with pytest.raises(ca.SchedulingError, match=r"a chain runs on one device: .* \.schedule\(\) at its end"):
+                op.sync()
+        assert ca.ones(3).to_host().schedule(policy).sync().tolist() == [1, 1, 1]
+
+
 def test_priority_outside_the_range_is_refused(device):
     with pytest.raises(ca.SchedulingError, match=r"stream priority is 7; .* takes -?\d+ \(first\) to 0"):
         device.create_stream(priority=7)
