@@ -118,13 +118,10 @@ class OutputTemplate:
         self._state = state
         joined = -1
         try:
-            while (
-                joined != device._usages_joined
-            ):  # what is imported meanwhile may make memory of two the same
+            # What is imported meanwhile may make memory of two the same, which has two buffers and one usage then.
+            while joined != device._usages_joined:
                 joined = device._usages_joined
-                self._written = {
-                    buffer.usage for buffer in written
-                }  # memory that came in twice has two buffers
+                self._written = {buffer.usage for buffer in written}
                 self._shared: list[Buffer] = []
                 self._ranges: list[range] = []
                 self._passed: set[Buffer] = set()

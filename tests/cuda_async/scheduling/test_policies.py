@@ -53,7 +53,9 @@ def test_policy_of_another_device_within_a_chain(host, stepped):
     policy = ca.SingleStream(host.create_stream())
     with ca.use_device(stepped):
         for op in (ca.ones(3).schedule(policy).to_host(), ca.ones(3).schedule(policy).then(ca.copy)):
-            with pytest.raises(ca.SchedulingError, match=r"a chain runs on one device: .* \.schedule\(\) at its end"):
+            with pytest.raises(
+                ca.SchedulingError, match=r"a chain runs on one device: .* \.schedule\(\) at its end"
+            ):
                 op.sync()
         assert ca.ones(3).to_host().schedule(policy).sync().tolist() == [1, 1, 1]
 
