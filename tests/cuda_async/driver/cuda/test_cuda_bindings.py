@@ -178,9 +178,10 @@ library.fake_fail(b"cuGraphInstantiateWithFlags", 1)
 live = library.fake_live_graphs()
 raises(DriverError, "cuGraphInstantiate", lambda: driver.graph_create(nodes))
 assert library.fake_live_graphs() == live
-library.fake_fail(b"cuGraphUpload", 1)
-raises(DriverError, "cuGraphUpload", lambda: driver.graph_create(nodes))
-assert library.fake_live_graphs() == live
+for call in ("cuGraphUpload", "cuEventCreate", "cuEventRecord"):
+    library.fake_fail(call.encode(), 1)
+    raises(DriverError, call, lambda: driver.graph_create(nodes))
+    assert library.fake_live_graphs() == live
 library.fake_fail(b"cuStreamEndCapture", 901)
 driver.capture_begin(stream)
 raises(CaptureError, "could not be captured", lambda: driver.capture_end(stream))
