@@ -223,3 +223,17 @@ def test_empty_graph_is_launched(lab):
     lab.launch(graph)
     assert lab.words(0) == [0] * 8
     lab.driver.graph_destroy(graph)
+
+
+def test_graphs_are_launched_in_any_stream_or_destroyed_as_soon_as_they_are_made(lab):
+    driver, other = lab.driver, lab.driver.stream_create()
+    driver.stream_synchronize(lab.stream)
+    for _ in range(20):
+        driver.graph_destroy(driver.graph_create([lab.kernel(0, 1000)]))
+        graph = driver.graph_create([lab.kernel(0, 3)])
+        driver.bind()
+        driver.graph_launch(graph, other)
+        driver.stream_synchronize(other)
+        driver.graph_destroy(graph)
+    assert lab.words(0) == [60] * 8
+    driver.stream_destroy(other)
