@@ -415,7 +415,7 @@ class CudaGraph(Generic[T]):
                     state.interrupt(error)
                 state.note_launched()
             raise
-        if state.waiting or state.untold:
+        if state.is_waited_for():
             try:
                 state.note_launched()
             finally:  # behind an interrupt: what is left

@@ -28,7 +28,7 @@ import threading
 import weakref
 from bisect import bisect_left, insort
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..errors import ClosedError, NotFilledYetError, StaleOutputError
 from ..memory import Buffer, Usage
@@ -113,23 +113,57 @@ def without_gone(references: list[weakref.ref[GraphState]], more: int = 1) -> li
     return [known for known in references if known() is not None]
 
 
+class Launch:
+    """One launch that others look back at.
+
+    Attributes:
+        stream, number: where it was enqueued. generation: which launch of its graph it is.
+        error: what the device reported for it, or None.
+    """
+
+    __slots__ = ("error", "generation", "number", "stream")
+
+    def __init__(self, stream: Stream, number: int, generation: int) -> None:
+        self.stream = stream
+        self.number = number
+        self.generation = generation
+        self.error: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """The device is past it, and whether it failed is known."""
+        return self.stream._done >= self.number
+
+
+class Run(NamedTuple):
+    """That a graph ran in a launch, of itself or of a graph that it is part of.
+
+    Attributes:
+        writes: how often its memory had been written by then. is_many: it may have run more than once in that launch.
+    """
+
+    launch: Launch
+    writes: int
+    is_many: bool
+
+
 class GraphState:
     """Where a graph is in its life, as its outputs see it. Launches change it under the device's lock.
 
     Attributes:
-        generation: launches so far. last: where the last one was enqueued: the stream, and its number there.
-        failures: how many of them have failed.
+        generation: launches so far. last: the last one.
+        writes: how often its memory was written, by launches of it and of linked graphs, or may have been.
         is_current: no other graph has written this one's memory since, and it has not failed.
         error: what the device reported for the last launch, if it was that.
         is_recording: nothing was launched, and operations that are recorded may use everything.
         failed: the recording ended with an error.
         turn: held while the graph is launched, or one that writes the same memory; changed while it is held.
         waiting: gates of shared operations that are part of it, and have run when it is launched first.
-        parts: other graphs that are part of it, and whether they run with it for sure, in no body. untold: those that
-            have not been told of its first run, that did not fail.
-        ran_in: the other graph that it has run in as a part, first, where that did not fail. ran_at: in which launch of
-            that. runs: how often it ran as a part from then on, or may have. holds_first: nothing has written its
-            memory since. may_have_run: it was in a body. is_part_of: those graphs.
+        parts: other graphs that are part of it, and whether they run with it for sure, in no body. sure: all that run
+            with it for sure, parts of parts too, and whether more than once. maybe: those in bodies.
+        runs: in which launches it ran, until the first that did not fail is over; replaced, never changed.
+        may_have_run: it was in a body. is_part_of: other graphs.
+        looked_back_at: launches of it that are in somebody's runs, and not over as far as is known.
         updates: gates of updates that are part of it, and run when it is launched first.
         linked: other graphs that have memory in common with it, which they know too. Turn held.
     """
@@ -138,29 +172,27 @@ class GraphState:
         "__weakref__",
         "error",
         "failed",
-        "failures",
         "generation",
         "graph",
-        "holds_first",
         "is_current",
         "is_part_of",
         "is_recording",
         "last",
         "linked",
+        "looked_back_at",
         "may_have_run",
+        "maybe",
         "parts",
-        "ran_at",
-        "ran_in",
         "runs",
+        "sure",
         "turn",
-        "untold",
         "updates",
         "waiting",
+        "writes",
     )
 
     def __init__(self) -> None:
-        self.generation = 0
-        self.failures = 0
+        self.generation = self.writes = 0
         self.last: tuple[Stream, int] | None = None
         self.error: str | None = None
         self.is_current = True
@@ -168,67 +200,70 @@ class GraphState:
         self.failed = False
         self.turn = Turn(self)
         self.waiting: list[weakref.ref[Gate]] = []
-        self.parts: list[tuple[GraphState, bool]] = []
-        self.untold: list[tuple[GraphState, bool]] = []
-        self.ran_in: GraphState | None = None
-        self.ran_at = self.runs = 0
-        self.holds_first = False
+        self.parts: tuple[tuple[GraphState, bool], ...] = ()
+        self.sure: dict[GraphState, bool] = {}
+        self.maybe: tuple[GraphState, ...] = ()
+        self.runs: tuple[Run, ...] = ()
         self.may_have_run = False
+        self.looked_back_at: list[Launch] = []
         self.updates: list[weakref.ref[Gate]] = []
         self.linked: list[weakref.ref[GraphState]] = []
         self.is_part_of: list[weakref.ref[GraphState]] = []
         self.graph: Callable[[], CudaGraph[Any] | None] | None = None
+
+    def take_parts(self, parts: Iterable[tuple[GraphState, bool]]) -> None:
+        """The recording has ended: `parts` as above."""
+        self.parts = tuple(parts)
+        sure: dict[GraphState, bool] = {}
+        maybe: dict[GraphState, None] = {}
+        for part, is_sure in self.parts:
+            maybe.update(dict.fromkeys(part.maybe))
+            for state, is_many in ((part, False), *part.sure.items()):
+                if is_sure:
+                    sure[state] = is_many or state in sure
+                else:
+                    maybe[state] = None
+        self.sure = {state: is_many or state in maybe for state, is_many in sure.items()}
+        self.maybe = tuple(maybe)
+
+    def is_waited_for(self) -> bool:
+        """Whether there is something for `note_launched` to do."""
+        return bool(self.waiting) or any(part.waiting for part in self.sure)
 
     def note_launched(self) -> None:
         """Turn held, no other lock: what shared operations were made of may go, and with it objects of anybody's.
 
         An interrupt leaves what it came into to the next one who calls.
         """
-        while self.waiting:
-            gate = self.waiting[-1]()
-            if gate is not None:
-                gate.note_launched()
-            self.waiting.pop()
-        while self.untold:
-            part, is_sure = self.untold[-1]
-            if is_sure:
-                part.note_ran_in(self)
-            else:
-                part.note_maybe_launched()
-            self.untold.pop()
-
-    def note_ran_in(self, whole: GraphState) -> None:
-        """Turn held. As a part of that one's last launch, its first that did not fail, or that this one knows of."""
-        known = self.ran_in
-        if known is whole and self.ran_at == whole.generation:  # twice in one launch
-            self.runs += 1
-        elif known is None or known is whole or not known.has_run():
-            self.ran_in, self.ran_at, self.runs = whole, whole.generation, 1
-        else:
-            self.runs += 1
-        self.holds_first = self.runs == 1 and self.generation == self.failures
-        self.untold = list(self.parts)
-        self.note_launched()
-
-    def note_maybe_launched(self) -> None:
-        """As a part of a body of a conditional."""
-        self.runs += 1
-        self.holds_first = False
-        self.may_have_run = True
-        for part, _ in self.parts:
-            part.note_maybe_launched()
+        for state in (self, *self.sure):
+            while state.waiting:
+                gate = state.waiting[-1]()
+                if gate is not None:
+                    gate.note_launched()
+                state.waiting.pop()
 
     def is_last(self, generation: int) -> bool:
         """Whether its memory holds what that launch, or the `FIRST_RUN`, wrote."""
         if generation != FIRST_RUN:
             return generation == self.generation and self.is_current
-        if self.ran_in is not None and self.ran_in.has_run():
-            return self.holds_first
-        return self.generation - self.failures == 1 and self.is_current
+        first = self._first_run()
+        return first is not None and first.writes == self.writes and not first.is_many
 
     def has_run(self) -> bool:
         """By itself, or in another graph, and as far as is known without a failure."""
-        return self.generation > self.failures or (self.ran_in is not None and self.ran_in.has_run())
+        return self._first_run() is not None
+
+    def _first_run(self) -> Run | None:
+        return next((run for run in self.runs if run.launch.error is None), None)
+
+    def _note_run(self, launch: Launch, *, is_many: bool) -> bool:
+        """Device's lock held. Whether that may become the first run: one that is over stays the first."""
+        runs = self.runs
+        if runs and runs[0].launch.error is None and runs[0].launch.is_over:
+            return False
+        run = Run(launch, self.writes, is_many)
+        self.runs = (*(known for known in runs if known.launch.error is None), run)
+        return True
 
     def has_updates(self) -> bool:
         """Whether updates run with its next launch."""
@@ -255,7 +290,7 @@ class GraphState:
         """It never was launched, by itself or as a part of another graph, and never will be."""
         if self.failed:
             return True
-        if self.graph is None or self.generation or self.ran_in is not None or self.may_have_run:
+        if self.graph is None or self.generation or self.runs or self.may_have_run:
             return False
         graph = self.graph()
         if graph is not None and not graph.is_closed:
@@ -319,33 +354,37 @@ class GraphState:
                     break
 
     def overwrite(self) -> None:
-        """Device's lock held. What other graphs have yielded of memory that this one writes is good no more."""
+        """Device's lock held. What this and other graphs have yielded of memory that it writes is good no more."""
+        self.writes += 1
         if self.linked:
             for other in living(self.linked):
-                other.is_current = other.holds_first = False
+                other.is_current = False
+                other.writes += 1
 
     def advance(self, stream: Stream, number: int) -> int:
         """A launch was enqueued, in that number of `stream`; which launch it is."""
         self.generation += 1
         self.last = (stream, number)
         self.error = None
-        self.is_current = True
-        self.holds_first = False
-        # Where a part ran in a launch that has failed since, it has not run: this one tells it too.
-        if self.generation - self.failures == 1 or not all(
-            part.has_run() for part, is_sure in self.parts if is_sure
-        ):
-            self.untold = list(self.parts)
         self.overwrite()
+        self.is_current = True
+        launch = Launch(stream, number, self.generation)
+        is_looked_back_at = self._note_run(launch, is_many=False)
+        for part, is_many in self.sure.items():
+            is_looked_back_at |= part._note_run(launch, is_many=is_many)
+        for part in self.maybe:
+            part.may_have_run = True
+        if is_looked_back_at:
+            self.looked_back_at = [known for known in self.looked_back_at if not known.is_over]
+            self.looked_back_at.append(launch)
         return self.generation
 
     def interrupt(self, error: BaseException) -> None:
         """Maybe there was a launch, and maybe not: what any launch yielded is good no more, until the next one."""
         self.generation += 1
-        self.failures += 1
         self.error = f"{type(error).__name__} as it was launched"
-        self.is_current = self.holds_first = False
         self.overwrite()
+        self.is_current = False
 
     def check_launched(self, in_body: bool) -> None:
         """For a shared operation that is part of the graph: raises where it may not have run."""
@@ -356,23 +395,27 @@ class GraphState:
             )
         if self.has_run():
             return
-        launched: GraphState | None = self
-        while launched is not None and launched.error is None:
-            launched = launched.ran_in
-        if launched is None:
+        error, generation = self.error, self.generation
+        if error is None and self.runs:
+            failed = self.runs[-1].launch
+            error, generation = failed.error, failed.generation
+        if error is None:
             raise NotFilledYetError(
                 "this shared operation is part of a graph, and runs with it; launch the graph first"
             )
         raise NotFilledYetError(
-            f"launch {launched.generation} of the graph that this shared operation is part of failed "
-            f"({launched.error}); launch the graph again, or, where it is closed, make the operation anew"
+            f"launch {generation} of the graph that this shared operation is part of failed ({error}); launch the "
+            "graph again, or, where it is closed, make the operation anew"
         )
 
     def note_failed(self, stream: Stream, number: int, error: BaseException) -> None:
-        """Device's lock held. A launch that was enqueued in that number of `stream` has failed; said once of each."""
-        self.failures += 1
+        """Device's lock held. A launch that was enqueued in that number of `stream` has failed."""
+        told = f"{type(error).__name__}: {error}"
+        for launch in self.looked_back_at:
+            if (launch.stream, launch.number) == (stream, number):
+                launch.error = told
         if self.last == (stream, number):
-            self.error = f"{type(error).__name__}: {error}"
+            self.error = told
             self.is_current = False
 
 
@@ -524,7 +567,7 @@ class GraphBuffer(Buffer):
                 f"launch {number} of the graph, which was to fill this tensor, failed ({self.state.error}); "
                 "launch the graph again"
             )
-        if self.state.generation < number and self.state.ran_in is None:
+        if self.state.generation < number and not self.state.runs:
             raise NotFilledYetError(
                 "this output of a graph is empty: the first launch will fill it; launch the graph first, or use "
                 "what graph.launch() yields"

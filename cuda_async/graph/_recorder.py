@@ -731,7 +731,7 @@ class Recorder:
         """What shared operations that were recorded yield for others, as outputs of `graph`, which writes these."""
         state = self.state
         state.graph = weakref.ref(graph)
-        state.parts = list(self.children)
+        state.take_parts(self.children)
         self._kept = []
         for gate, lane in self._shared:
             body = None if lane.body is self.nodes else lane.body

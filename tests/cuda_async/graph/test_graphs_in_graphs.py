@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 
 import numpy as np
@@ -89,7 +90,7 @@ def test_first_launches_in_flight_that_all_fail(host, yields):
 
 
 def test_shared_operation_whose_launch_fails_while_another_whole_is_launched(host):
-    """It counts as not run from the failure on, so the next launch of any whole is the first."""
+    """The one that was in flight behind it is the first then."""
     x, latch = ca.zeros(4).sync(), threading.Event()
 
     def fail(_):
@@ -114,10 +115,38 @@ def test_shared_operation_whose_launch_fails_while_another_whole_is_launched(hos
     with pytest.raises(KernelError, match="as planned"):
         started[0].sync()
     started[1].sync()
-    with pytest.raises(NotFilledYetError):
-        shared.sync()
-    other.launch().sync()
     assert first(shared.sync()) == 3.0
+    other.launch().sync()
+    with pytest.raises(StaleOutputError):
+        shared.sync().to_host().sync()
+
+
+@pytest.mark.parametrize(
+    "order", list(itertools.product(["part", "whole", "outer", "both", "body"], repeat=3))
+)
+def test_value_of_a_shared_operation_is_that_of_its_first_run(host, order):
+    """However deep it is in what is launched: it is never that of a later one, and where it ran twice, of none."""
+    source, flag = ca.zip(ca.zeros(4), ca.ones(1, "int32")).sync()
+    shared = ca.copy(source).shared()
+    part = shared.map(lambda _: None).graph().sync()
+    graphs = {"part": part, "whole": part.launch().map(lambda _: None).graph().sync()}
+    graphs["outer"] = graphs["whole"].launch().map(lambda _: None).graph().sync()
+    graphs["both"] = ca.zip(part.launch(), graphs["whole"].launch()).map(lambda _: None).graph().sync()
+    body = ca.if_else(flag, lambda: graphs["whole"].launch().map(lambda _: None))
+    graphs["body"] = body.map(lambda _: None).graph().sync()
+    seen = []
+    for turn, name in enumerate(order):
+        ca.fill(source, float(turn)).sync()
+        graphs[name].launch().sync()
+        try:
+            seen.append(first(shared.sync()))
+        except (NotFilledYetError, StaleOutputError):
+            seen.append(None)
+    sure = next((turn for turn, name in enumerate(order) if name != "body"), None)
+    expected = [None] * 3
+    if sure is not None and order[sure] != "both":
+        expected[sure] = float(sure)
+    assert seen == expected
 
 
 def test_other_parts_of_a_whole_leave_a_shared_operation_its_value(device):
