@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -49,6 +50,7 @@ CheckedConfig = tuple[LaunchConfig | None, dict[object, Callable[[], object]]]
 ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
 FILE_SUFFIXES = (".ptx", ".cubin", ".fatbin", ".cu")
+PTX_VERSION = re.compile(r"^\s*\.version\s+\d", re.MULTILINE)
 
 
 class Module:
@@ -143,7 +145,7 @@ class Module:
         if not source.strip():
             raise CompileError(f"{name}: the CUDA source is empty")
         _refuse_path(name, source, "CUDA C++")
-        if "__global__" not in source and any(line.startswith(".version") for line in source.splitlines()):
+        if "__global__" not in source and PTX_VERSION.search(source):
             raise CompileError(f"{name}: this is PTX, not CUDA C++; use Module.from_ptx()")
         return cls._make(
             name,
@@ -249,7 +251,7 @@ class Module:
 
 
 def _refuse_path(name: str, text: str, language: str) -> None:
-    if "\n" not in text and text.rstrip().lower().endswith(FILE_SUFFIXES):
+    if not set("\n{;").intersection(text) and text.rstrip().lower().endswith(FILE_SUFFIXES):
         raise CompileError(f"{name}: {text!r} is no {language}; is it a path? use Module.from_file()")
 
 

@@ -90,6 +90,7 @@ class CudaDriver(GraphCalls):
             return
         with contextlib.suppress(Exception):  # at interpreter exit anything may be gone already
             self.pool_trim(0)
+            self._destroy_uploaded()
         self._is_closed = True
         self._become_unusable(
             lambda: ClosedError(f"the driver of {self.label} is closed; open the device again")

@@ -181,6 +181,10 @@ class GraphCalls(MemoryCalls):
             self._destroy(found)
         else:
             self._never_launched.append((uploaded, found))
+        self._destroy_uploaded()
+
+    def _destroy_uploaded(self) -> None:
+        """Those of the graphs that were destroyed without a launch."""
         while self._never_launched and self.event_query(self._never_launched[0][0]):
             uploaded, found = self._never_launched.popleft()
             self.event_destroy(uploaded)

@@ -211,6 +211,11 @@ def test_path_given_as_ptx_is_recognised(path):
 def test_ptx_given_as_cuda_source_is_recognised():
     with pytest.raises(ca.CompileError, match=r"this is PTX, not CUDA C\+\+; use Module\.from_ptx\(\)"):
         ca.Module.from_cuda_source("// by hand\n.version 8.0\n.target sm_80\n")
+    for source in (
+        'extern "C" __global__ void f() {} // of f.cu',
+        "KERNEL(f, {\n.version = 8,\n.target = 1})\n",
+    ):
+        assert ca.Module.from_cuda_source(source).name == "source.cu"
 
 
 def test_alias_error_names_the_arguments(device):

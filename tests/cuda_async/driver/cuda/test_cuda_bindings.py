@@ -204,6 +204,13 @@ for destroyed, left in ((1, 4), (0, 3), (2, 3)):
 library.fake_hold_uploads(0)
 driver.graph_destroy(graphs[3])
 assert library.fake_live_graphs() == 0
+library.fake_hold_uploads(1)
+other = borrow_context(0x5000)
+other.graph_destroy(other.graph_create([EmptyNode()]))
+assert library.fake_live_graphs() == 1
+library.fake_hold_uploads(0)
+other.close()
+assert library.fake_live_graphs() == 0
 raises(DriverError, "graph", lambda: driver.graph_launch(graph, stream))
 
 driver.memory_free_async(first, stream)
