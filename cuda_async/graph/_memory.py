@@ -161,7 +161,8 @@ class GraphState:
         waiting: gates of shared operations that are part of it, and have run when it is launched first.
         parts: other graphs that are part of it, and whether they run with it for sure, in no body. sure: all that run
             with it for sure, parts of parts too, and whether more than once. maybe: those in bodies.
-        runs: in which launches it ran, until the first that did not fail is over; replaced, never changed.
+        runs: in which launches it ran, until the first that did not fail is over, as `first_is_over` says; replaced,
+            never changed.
         may_have_run: it was in a body. is_part_of: other graphs.
         looked_back_at: launches of it that are in somebody's runs, and not over as far as is known.
         updates: gates of updates that are part of it, and run when it is launched first.
@@ -172,6 +173,7 @@ class GraphState:
         "__weakref__",
         "error",
         "failed",
+        "first_is_over",
         "generation",
         "graph",
         "is_current",
@@ -204,6 +206,7 @@ class GraphState:
         self.sure: dict[GraphState, bool] = {}
         self.maybe: tuple[GraphState, ...] = ()
         self.runs: tuple[Run, ...] = ()
+        self.first_is_over = False
         self.may_have_run = False
         self.looked_back_at: list[Launch] = []
         self.updates: list[weakref.ref[Gate]] = []
@@ -256,14 +259,14 @@ class GraphState:
     def _first_run(self) -> Run | None:
         return next((run for run in self.runs if run.launch.error is None), None)
 
-    def _note_run(self, launch: Launch, *, is_many: bool) -> bool:
-        """Device's lock held. Whether that may become the first run: one that is over stays the first."""
-        runs = self.runs
-        if runs and runs[0].launch.error is None and runs[0].launch.is_over:
-            return False
-        run = Run(launch, self.writes, is_many)
-        self.runs = (*(known for known in runs if known.launch.error is None), run)
-        return True
+    def _note_runs(self, launch: Launch) -> None:
+        """Device's lock held. Of a launch of this graph, in which parts run too; one may turn out to be the first."""
+        for state, is_many in ((self, False), *self.sure.items()):
+            runs = tuple(run for run in state.runs if run.launch.error is None)
+            state.first_is_over = bool(runs) and runs[0].launch.is_over
+            state.runs = runs[:1] if state.first_is_over else (*runs, Run(launch, state.writes, is_many))
+        self.looked_back_at = [known for known in self.looked_back_at if not known.is_over]
+        self.looked_back_at.append(launch)
 
     def has_updates(self) -> bool:
         """Whether updates run with its next launch."""
@@ -368,15 +371,10 @@ class GraphState:
         self.error = None
         self.overwrite()
         self.is_current = True
-        launch = Launch(stream, number, self.generation)
-        is_looked_back_at = self._note_run(launch, is_many=False)
-        for part, is_many in self.sure.items():
-            is_looked_back_at |= part._note_run(launch, is_many=is_many)
+        if not self.first_is_over or (self.sure and not all(part.first_is_over for part in self.sure)):
+            self._note_runs(Launch(stream, number, self.generation))
         for part in self.maybe:
             part.may_have_run = True
-        if is_looked_back_at:
-            self.looked_back_at = [known for known in self.looked_back_at if not known.is_over]
-            self.looked_back_at.append(launch)
         return self.generation
 
     def interrupt(self, error: BaseException) -> None:
