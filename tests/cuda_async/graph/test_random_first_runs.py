@@ -1,0 +1,98 @@
+"""Random launches of graphs within graphs, some of which fail while others are in flight, against a model: the value of a
+shared operation is that of the first run that did not fail, as long as nothing has run or may have run behind it, and
+cannot be used else.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+import cuda_async as ca
+from cuda_async.errors import CudaAsyncError, NotFilledYetError, StaleOutputError
+
+PARTS, WHOLES, BATCHES = 3, 5, 8
+
+
+class Graph:
+    """A graph, and how often each part runs in a launch of it."""
+
+    def __init__(self, graph, counts):
+        self.graph = graph
+        self.counts = counts
+
+
+class Launches:
+    """One random program. Wholes end with host work that waits for the latch, and fails where that is planned."""
+
+    def __init__(self, seed, device):
+        self.chance = random.Random(seed)
+        self.latch = threading.Event()
+        self.plans = {}
+        self.touched = ca.zeros(1).sync()
+        self.sources = [ca.zeros(1).sync() for _ in range(PARTS)]
+        self.shared = [ca.copy(source).shared() for source in self.sources]
+        self.graphs = []
+        for i, shared in enumerate(self.shared):
+            counts = [int(i == j) for j in range(PARTS)]
+            self.graphs.append(Graph(shared.map(lambda _: None).graph().sync(), counts))
+        for number in range(WHOLES):
+            chosen = self.chance.choices(self.graphs, k=self.chance.randrange(1, 4))
+            counts = [sum(each) for each in zip(*(part.counts for part in chosen))]
+            ops = [part.graph.launch() for part in chosen]
+            op = ca.zip(*ops, ca.foreign(self.work(number), reads=[self.touched])).map(lambda _: None)
+            self.graphs.append(Graph(op.graph().sync(), counts))
+        self.streams = [ca.SingleStream(device.create_stream()) for _ in range(2)]
+        self.runs = [
+            [] for _ in range(PARTS)
+        ]  # (what it read, whether it did not fail, how often), one for each launch
+
+    def work(self, number):
+        def do(_):
+            assert self.latch.wait(60)
+            if number in self.failing:
+                raise ValueError("as planned")
+
+        return do
+
+    def batch(self, value):
+        """Up to three launches in flight at once."""
+        for source in self.sources:
+            ca.fill(source, value).sync()
+        self.latch.clear()
+        self.failing = {number for number in range(WHOLES) if self.chance.random() < 0.3}
+        chosen = self.chance.choices(self.graphs, k=self.chance.randrange(1, 4))
+        futures = [graph.graph.launch().start(self.chance.choice(self.streams)) for graph in chosen]
+        while any(future.state == "enqueueing" for future in futures):
+            threading.Event().wait(1e-3)
+        self.latch.set()
+        for graph, future in zip(chosen, futures):
+            try:
+                future.sync()
+                is_good = True
+            except CudaAsyncError:
+                is_good = False
+            for runs, count in zip(self.runs, graph.counts):
+                if count:
+                    runs.append((value, is_good, count))
+
+    def check(self):
+        for shared, runs in zip(self.shared, self.runs):
+            good = [run for run in runs if run[1]]
+            if good and good[0] is runs[-1] and good[0][2] == 1:
+                assert shared.sync().to_host().sync()[0] == good[0][0]
+            else:
+                with pytest.raises(StaleOutputError if good else NotFilledYetError):
+                    shared.sync().to_host().sync()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_first_runs(host, seed):
+    launches = Launches(seed, host)
+    launches.check()
+    for number in range(BATCHES):
+        launches.batch(float(number + 1))
+        launches.check()
+    assert any(launches.runs)
