@@ -1,5 +1,5 @@
-"""Random launches of graphs within graphs, some of which fail while others are in flight, against a model: the value of a
-shared operation is that of the first run that did not fail, as long as nothing has run or may have run behind it, and
+"""Random launches of graphs within graphs, some of which fail while others are in flight, against a model: the value of
+a shared operation is that of the first run that did not fail, as long as nothing has run or may have run behind it, and
 cannot be used else.
 """
 
