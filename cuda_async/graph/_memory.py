@@ -58,6 +58,8 @@ OF_A_BODY = (
     "into a tensor that exists before the conditional"
 )
 MANY = 8
+CANDIDATES = 8
+"""For being a graph's first run: launches in flight, of which the first that does not fail is it."""
 FIRST_RUN = 0
 """As a generation: of the first launch that did not fail, or of that of another graph that this one is part of."""
 ALIGNMENT_BYTES = 256
@@ -161,10 +163,10 @@ class GraphState:
         waiting: gates of shared operations that are part of it, and have run when it is launched first.
         parts: other graphs that are part of it, and whether they run with it for sure, in no body. sure: all that run
             with it for sure, parts of parts too, and whether more than once. maybe: those in bodies.
-        runs: in which launches it ran, until the first that did not fail is over, as `first_is_over` says; replaced,
-            never changed.
+        runs: in which launches it ran, the first `CANDIDATES` that did not fail as far as is known, or the first, when
+            `first_is_over`; replaced, never changed.
         may_have_run: it was in a body. is_part_of: other graphs.
-        looked_back_at: launches of it that are in somebody's runs, and not over as far as is known.
+        looked_back_at: launches of it that are in somebody's runs, and may fail still.
         updates: gates of updates that are part of it, and run when it is launched first.
         linked: other graphs that have memory in common with it, which they know too. Turn held.
     """
@@ -259,12 +261,19 @@ class GraphState:
     def _first_run(self) -> Run | None:
         return next((run for run in self.runs if run.launch.error is None), None)
 
+    @property
+    def wants_run(self) -> bool:
+        """Whether the next launch may turn out to be the first run."""
+        runs = self.runs
+        return not self.first_is_over and (len(runs) < CANDIDATES or runs[0].launch.error is not None)
+
     def _note_runs(self, launch: Launch) -> None:
         """Device's lock held. Of a launch of this graph, in which parts run too; one may turn out to be the first."""
         for state, is_many in ((self, False), *self.sure.items()):
-            runs = tuple(run for run in state.runs if run.launch.error is None)
-            state.first_is_over = bool(runs) and runs[0].launch.is_over
-            state.runs = runs[:1] if state.first_is_over else (*runs, Run(launch, state.writes, is_many))
+            if state.wants_run:
+                runs = tuple(run for run in state.runs if run.launch.error is None)
+                state.first_is_over = bool(runs) and runs[0].launch.is_over
+                state.runs = runs[:1] if state.first_is_over else (*runs, Run(launch, state.writes, is_many))
         self.looked_back_at = [known for known in self.looked_back_at if not known.is_over]
         self.looked_back_at.append(launch)
 
@@ -371,7 +380,7 @@ class GraphState:
         self.error = None
         self.overwrite()
         self.is_current = True
-        if not self.first_is_over or (self.sure and not all(part.first_is_over for part in self.sure)):
+        if self.wants_run or (self.sure and any(part.wants_run for part in self.sure)):
             self._note_runs(Launch(stream, number, self.generation))
         for part in self.maybe:
             part.may_have_run = True

@@ -302,10 +302,12 @@ class OutputTemplate:
 
 
 class _SharedTemplate(OutputTemplate):
-    """Of what a shared operation yields: memory of graphs' own is told apart as it is."""
+    """Of what a shared operation yields: memory of graphs' own, but for their inputs, is told apart as it is."""
 
     def _of_tensor(self, tensor: Tensor) -> Callable[[_Launch], Any] | None:
-        return None if isinstance(tensor._buffer, GraphBuffer) else super()._of_tensor(tensor)
+        buffer = tensor._buffer
+        is_told_apart = isinstance(buffer, GraphBuffer) and buffer.generation is not None
+        return None if is_told_apart else super()._of_tensor(tensor)
 
 
 def output_of_shared(

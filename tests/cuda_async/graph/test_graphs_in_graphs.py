@@ -149,6 +149,21 @@ def test_value_of_a_shared_operation_is_that_of_its_first_run(host, order):
     assert seen == expected
 
 
+@pytest.mark.parametrize("target", ["a tensor", "an input"])
+def test_shared_operation_that_writes_what_was_there_before(device, target):
+    """Its value is of the first launch, whose memory it is all the same."""
+    source, mine = ca.zip(ca.ones(4), ca.zeros(4)).sync()
+    into = ca.value(mine) if target == "a tensor" else ca.graph_input("x", (4,))
+    shared = into.then(lambda x: ca.memcpy(x, source)).shared()
+    graph = shared.map(lambda _: None).graph().sync()
+    graph.launch().sync()
+    assert first(shared.sync()) == 1.0
+    ca.fill(source, 2.0).sync()
+    graph.launch().sync()
+    with pytest.raises(StaleOutputError):
+        shared.sync().to_host().sync()
+
+
 def test_other_parts_of_a_whole_leave_a_shared_operation_its_value(device):
     shared = ca.full(4, 3.0).shared()
     part, other = shared.map(lambda _: None).graph().sync(), ca.full(4, 9.0).graph().sync()

@@ -12,6 +12,7 @@ import pytest
 
 import cuda_async as ca
 from cuda_async.errors import CudaAsyncError, NotFilledYetError, StaleOutputError
+from cuda_async.graph import _memory
 
 PARTS, WHOLES, BATCHES = 3, 5, 8
 
@@ -96,3 +97,21 @@ def test_first_runs(host, seed):
         launches.batch(float(number + 1))
         launches.check()
     assert any(launches.runs)
+
+
+def test_what_is_remembered_of_launches_is_bounded(host):
+    """Also while the first one is not known to be over, since nobody asks for it."""
+    source = ca.zeros(4).sync()
+    part = ca.copy(source).graph().sync()
+    whole = part.launch().map(lambda _: None).graph().sync()
+    forgotten, stream = (ca.SingleStream(host.create_stream()) for _ in range(2))
+    whole.launch().start(forgotten)
+    for _ in range(50):
+        part.launch().start(stream)
+        whole.launch().start(stream)
+    ca.drain().sync()
+    for graph in (part, whole):
+        graph.launch().schedule(stream).sync()
+        graph.launch().schedule(stream).sync()
+        assert len(graph._state.runs) <= _memory.CANDIDATES
+        assert len(graph._state.looked_back_at) <= 2 * _memory.CANDIDATES
