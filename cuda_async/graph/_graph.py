@@ -405,6 +405,7 @@ class CudaGraph(Generic[T]):
             recorder.note_outputs(stream, self._state, buffers)
             return output
         state = self._state
+        before = state.generation
         try:
             generation = self._enqueue(ctx, executable)
         except BaseException as error:
@@ -412,7 +413,7 @@ class CudaGraph(Generic[T]):
             # may raise anything.
             if not isinstance(error, CudaAsyncError):
                 with self._device._lock:
-                    state.interrupt(error)
+                    state.interrupt(error, before)
                 state.note_launched()
             raise
         if state.is_waited_for():

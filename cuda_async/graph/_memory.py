@@ -269,13 +269,13 @@ class GraphState:
 
     def _note_runs(self, launch: Launch) -> None:
         """Device's lock held. Of a launch of this graph, in which parts run too; one may turn out to be the first."""
+        self.looked_back_at = [known for known in self.looked_back_at if not known.is_over]
+        self.looked_back_at.append(launch)  # first: an interrupt may come
         for state, is_many in ((self, False), *self.sure.items()):
             if state.wants_run:
                 runs = tuple(run for run in state.runs if run.launch.error is None)
                 state.first_is_over = bool(runs) and runs[0].launch.is_over
                 state.runs = runs[:1] if state.first_is_over else (*runs, Run(launch, state.writes, is_many))
-        self.looked_back_at = [known for known in self.looked_back_at if not known.is_over]
-        self.looked_back_at.append(launch)
 
     def has_updates(self) -> bool:
         """Whether updates run with its next launch."""
@@ -386,10 +386,17 @@ class GraphState:
             part.may_have_run = True
         return self.generation
 
-    def interrupt(self, error: BaseException) -> None:
-        """Maybe there was a launch, and maybe not: what any launch yielded is good no more, until the next one."""
-        self.generation += 1
+    def interrupt(self, error: BaseException, before: int) -> None:
+        """Maybe there was a launch, and maybe not: what any launch yielded is good no more, until the next one.
+
+        Args:
+            before: the generation as it was launched.
+        """
         self.error = f"{type(error).__name__} as it was launched"
+        for launch in self.looked_back_at:
+            if launch.generation > before:
+                launch.error = self.error
+        self.generation += 1
         self.overwrite()
         self.is_current = False
 

@@ -187,6 +187,7 @@ def test_interrupted_making_of_a_graph_leaves_no_graph_of_the_driver(host):
     x = ca.ones(4).sync()
 
     def count():
+        gc.collect()  # what other tests have left
         host.synchronize()
         host.collect(everything=True)
         return len(host.driver._graphs)
