@@ -14,7 +14,7 @@ provides to the PTX that it compiles.
 What was instantiated is uploaded at once, in a stream that is there for that alone. A launch is ordered behind earlier
 launches of the same graph and what its own stream holds, and with uploads in other streams it is not. Where the device
 came to a first launch before the end of the upload, as eight processes had it in turns, that never ended (H200; each of
-four processes within its first fourteen graphs, and with the wait none). So the first launch waits for the upload, and
+four processes within its first fifteen graphs, and with the wait none). So the first launch waits for the upload, and
 a graph that is destroyed without one goes when it is uploaded.
 
 The `CUgraph` is kept with what was instantiated of it: parameters of nodes are changed by naming its nodes.

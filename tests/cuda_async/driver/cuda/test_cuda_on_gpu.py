@@ -450,7 +450,7 @@ print("all right")
 
 
 def test_first_launches_wait_for_the_upload_where_processes_share_the_device():
-    """Launched before it was uploaded, a graph hung, in each of four processes, within its first fourteen graphs."""
+    """Launched before it was uploaded, a graph hung, in each of four processes, within its first fifteen graphs."""
     processes = [
         subprocess.Popen([sys.executable, "-c", FIRST_LAUNCHES], stdout=subprocess.PIPE, text=True)
         for _ in range(6)
