@@ -497,9 +497,6 @@ class Stream:
             submission._finish(error, released, callbacks)
             pending.popleft()  # behind it: what is not in here any more nobody finishes
 
-    def _newest_failure(self) -> Failure | None:
-        return self._failures[-1] if self._failures else None
-
     def _note_looked_at(self, number: int) -> None:
         """Somebody has waited for work of that number: what failed up to there is no news any more."""
         with self.device._lock:

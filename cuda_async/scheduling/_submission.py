@@ -164,13 +164,8 @@ class Submission:
         callbacks: list[Callable[[], None]] = []
         try:
             with device._lock:
-                known = self.stream._newest_failure()
                 if not self.done:
                     self.stream._advance(self.number, released, callbacks, self if passed else None)
-                has_failed = self.stream._newest_failure() is not known
-            if has_failed:  # maybe by what failed elsewhere: graphs hear of that before who waits here
-                for stream in list(device._streams):
-                    stream._refresh()
         finally:  # after an interrupt too: who waits would wait for ever
             if callbacks:
                 try:
