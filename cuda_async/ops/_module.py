@@ -101,7 +101,8 @@ class Module:
             raise CompileError(f"{name}: the PTX is empty")
         if data.startswith((ELF_MAGIC, FATBIN_MAGIC)):
             raise CompileError(f"{name}: this is a binary image, not PTX; use Module.from_cubin()")
-        _refuse_path(name, data.decode(errors="replace"), "PTX")
+        if b"\n" not in data:
+            _refuse_path(name, data.decode(errors="replace"), "PTX")
         if b"__global__" in data and b".version" not in data:
             raise CompileError(f"{name}: this is CUDA C++, not PTX; use Module.from_cuda_source()")
         return cls._make(name, data)
@@ -251,7 +252,7 @@ class Module:
 
 
 def _refuse_path(name: str, text: str, language: str) -> None:
-    if not set("\n{;").intersection(text) and text.rstrip().lower().endswith(FILE_SUFFIXES):
+    if not any(mark in text for mark in "\n{;") and text.rstrip().lower().endswith(FILE_SUFFIXES):
         raise CompileError(f"{name}: {text!r} is no {language}; is it a path? use Module.from_file()")
 
 
