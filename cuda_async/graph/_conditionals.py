@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..driver.graph import ConditionalNode, ConditionKind
 from ..memory import Tensor
 from ..ops import DeviceOp, check_operand, to_host, value
+from ..ops._combinators import refuse_coroutine
 from ._recorder import RecordingStream
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Conditional(DeviceOp[None]):
 
 def _operation_of(body: Callable[[], DeviceOp[Any]]) -> DeviceOp[Any]:
     op = body()
+    refuse_coroutine(op, body)
     if not isinstance(op, DeviceOp):
         raise TypeError(
             f"a body of if_else() and while_loop() is a function that returns a DeviceOp, got {type(op).__name__}"

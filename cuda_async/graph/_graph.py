@@ -32,7 +32,7 @@ from ..memory import Buffer, Mut, Read, Tensor, Usage
 from ..ops import DeviceOp, collect, fill, memcpy
 from ..ops._unprepared import UNPREPARED
 from ..scheduling import destroy_dropped, order_read, order_write, wait_for_submission
-from ._memory import FIRST_RUN, GraphBuffer, are_over_same_memory, root_of
+from ._memory import CANDIDATES, FIRST_RUN, GraphBuffer, are_over_same_memory, root_of
 from ._nodes import all_nodes, nodes_of
 from ._outputs import OutputTemplate
 from ._picture import graph_to_dot, graph_to_svg
@@ -406,6 +406,8 @@ class CudaGraph(Generic[T]):
             return output
         state = self._state
         before = state.generation
+        if len(state.runs) >= CANDIDATES or state.sure:
+            state.ask()
         try:
             generation = self._enqueue(ctx, executable)
         except BaseException as error:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ._graph import CudaGraph
 
 __all__ = [
+    "CANDIDATES",
     "FIRST_RUN",
     "GraphBuffer",
     "GraphMemory",
@@ -59,7 +60,7 @@ OF_A_BODY = (
 )
 MANY = 8
 CANDIDATES = 8
-"""For being a graph's first run: launches in flight, of which the first that does not fail is it."""
+"""For being a graph's first run: when there are so many, the next launch asks whether the first is over."""
 FIRST_RUN = 0
 """As a generation: of the first launch that did not fail, or of that of another graph that this one is part of."""
 ALIGNMENT_BYTES = 256
@@ -163,8 +164,7 @@ class GraphState:
         waiting: gates of shared operations that are part of it, and have run when it is launched first.
         parts: other graphs that are part of it, and whether they run with it for sure, in no body. sure: all that run
             with it for sure, parts of parts too, and whether more than once. maybe: those in bodies.
-        runs: in which launches it ran, the first `CANDIDATES` that did not fail as far as is known, or the first, when
-            `first_is_over`; replaced, never changed.
+        runs: in which launches it ran, up to the first that did not fail and is over, as `first_is_over` says then.
         may_have_run: it was in a body. is_part_of: other graphs.
         looked_back_at: launches of it that are in somebody's runs, and may fail still.
         updates: gates of updates that are part of it, and run when it is launched first.
@@ -207,7 +207,7 @@ class GraphState:
         self.parts: tuple[tuple[GraphState, bool], ...] = ()
         self.sure: dict[GraphState, bool] = {}
         self.maybe: tuple[GraphState, ...] = ()
-        self.runs: tuple[Run, ...] = ()
+        self.runs: list[Run] = []
         self.first_is_over = False
         self.may_have_run = False
         self.looked_back_at: list[Launch] = []
@@ -261,21 +261,32 @@ class GraphState:
     def _first_run(self) -> Run | None:
         return next((run for run in self.runs if run.launch.error is None), None)
 
-    @property
-    def wants_run(self) -> bool:
-        """Whether the next launch may turn out to be the first run."""
-        runs = self.runs
-        return not self.first_is_over and (len(runs) < CANDIDATES or runs[0].launch.error is not None)
+    def ask(self) -> None:
+        """No lock of the device's held. Ask whether first runs are over that nobody waits for, before many come."""
+        for state in (self, *self.sure):
+            if not state.first_is_over and len(state.runs) >= CANDIDATES:
+                state.runs[0].launch.stream._refresh()
 
     def _note_runs(self, launch: Launch) -> None:
         """Device's lock held. Of a launch of this graph, in which parts run too; one may turn out to be the first."""
-        self.looked_back_at = [known for known in self.looked_back_at if not known.is_over]
         self.looked_back_at.append(launch)  # first: an interrupt may come
         for state, is_many in ((self, False), *self.sure.items()):
-            if state.wants_run:
-                runs = tuple(run for run in state.runs if run.launch.error is None)
-                state.first_is_over = bool(runs) and runs[0].launch.is_over
-                state.runs = runs[:1] if state.first_is_over else (*runs, Run(launch, state.writes, is_many))
+            if not state.first_is_over:
+                state._note_run(Run(launch, state.writes, is_many))
+        if self.looked_back_at and self.looked_back_at[0].is_over:
+            self.looked_back_at = [known for known in self.looked_back_at if not known.is_over]
+
+    def _note_run(self, run: Run) -> None:
+        runs = self.runs
+        if runs and runs[0].launch.error is not None:
+            self.runs = runs = [known for known in runs if known.launch.error is None]
+        if runs and runs[0].launch.is_over:
+            self.first_is_over = True
+            self.runs = runs[:1]
+            if all(part.first_is_over for part in self.sure):
+                self.looked_back_at = []
+        else:
+            runs.append(run)
 
     def has_updates(self) -> bool:
         """Whether updates run with its next launch."""
@@ -380,7 +391,7 @@ class GraphState:
         self.error = None
         self.overwrite()
         self.is_current = True
-        if self.wants_run or (self.sure and any(part.wants_run for part in self.sure)):
+        if not self.first_is_over or (self.sure and not all(part.first_is_over for part in self.sure)):
             self._note_runs(Launch(stream, number, self.generation))
         for part in self.maybe:
             part.may_have_run = True
@@ -576,7 +587,8 @@ class GraphBuffer(Buffer):
         if self.body is not None:
             raise StaleOutputError(OF_A_BODY)
         number = max(1, self.generation or 0)
-        if self.state.error is not None and self.state.generation == number:
+        has_failed = self.state.error is not None and self.state.generation == number
+        if has_failed and not (self.generation == FIRST_RUN and self.state.has_run()):
             raise StaleOutputError(
                 f"launch {number} of the graph, which was to fill this tensor, failed ({self.state.error}); "
                 "launch the graph again"

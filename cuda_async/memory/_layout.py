@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, SupportsIndex, TypeAlias
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def as_shape(shape: object) -> Shape:
     dims: Sequence[object]
     if isinstance(shape, int):
         dims = (shape,)
-    elif isinstance(shape, (str, bytes)):
+    elif isinstance(shape, (str, bytes, Mapping, Set)):
         raise TypeError(f"a shape is an int or a sequence of ints, got {shape!r}")
     else:
         try:

@@ -31,6 +31,7 @@ __all__ = [
     "collect",
     "method_of",
     "parallel",
+    "refuse_coroutine",
     "value",
     "with_context",
     "zip_ops",
@@ -61,7 +62,7 @@ def check_function(f: object, method: str) -> None:
 def next_op(result: object, f: object, method: str) -> DeviceOp[Any]:
     """What a callback returned must be a fresh operation."""
     if not isinstance(result, DeviceOp):
-        _refuse_coroutine(result, f)
+        refuse_coroutine(result, f)
         name = getattr(f, "__qualname__", repr(f))
         raise TypeError(
             f"the function given to .{method}() must return a DeviceOp, but {name} returned "
@@ -83,7 +84,7 @@ def _next_op_with_context(
     return next_op(result, f, method)
 
 
-def _refuse_coroutine(result: object, f: object) -> None:
+def refuse_coroutine(result: object, f: object) -> None:
     """A callback is called while enqueueing, so it cannot be a coroutine function."""
     if isinstance(result, (CoroutineType, AsyncGeneratorType)):
         if isinstance(result, CoroutineType):
@@ -191,7 +192,7 @@ class Map(_OnSource[U]):
             )
         kind = type(result)
         if kind is CoroutineType or kind is AsyncGeneratorType:
-            _refuse_coroutine(result, self._f)
+            refuse_coroutine(result, self._f)
         execution.value = result
 
 
@@ -207,7 +208,7 @@ class Inspect(_OnSource[T]):
             return
         result = self._f(value)
         if result is not None:
-            _refuse_coroutine(result, self._f)
+            refuse_coroutine(result, self._f)
             _refuse_unrun(result, self._f)
         execution.value = value
 

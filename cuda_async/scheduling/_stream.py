@@ -455,12 +455,16 @@ class Stream:
         released: list[Any],
         callbacks: list[Callable[[], None]],
         passed: Submission | None = None,
-    ) -> None:
-        """Lock held. Retire what the device has passed, at most up to `number`; it need not be asked about `passed`."""
+    ) -> bool:
+        """Lock held. Retire what the device has passed, at most up to `number`; it need not be asked about `passed`.
+
+        True when some of it failed: maybe by what failed on streams that this one waited for (`_ask_sources`).
+        """
+        has_failed = False
         device = self.device
         driver = device._driver
         if driver is None:
-            return  # it is being closed by another thread, which will tell who waits
+            return False  # it is being closed by another thread, which will tell who waits
         pending = self._pending
         while pending and pending[0].number <= number:
             submission = pending[0]
@@ -474,13 +478,13 @@ class Stream:
                     driver.bind()
                     is_asked = True
                     if not driver.event_query(submission.event):
-                        return
+                        return has_failed
             except DeviceLostError as lost:
                 device._lose(lost, submission, released, callbacks)
-                return
+                return False
             except CudaAsyncError as failure:  # anything else is an interrupt, and says nothing of the work
                 if isinstance(failure, DriverError) and failure.code == CAPTURE_UNSUPPORTED:
-                    return  # another library is capturing, and forbids to ask
+                    return has_failed  # another library is capturing, and forbids to ask
                 if not is_asked or isinstance(failure, (DriverError, OutOfMemoryError)):
                     # The call failed, not the work: who waits is told, but what the work uses is in use until a later
                     # event says otherwise.
@@ -491,11 +495,24 @@ class Stream:
                     pending.popleft()
                     continue
                 error = failure
+                has_failed = True
                 self._failures.append(Failure(device, submission.number, failure, submission.reported))
                 submission._tell_retained(failure)
             self._done = submission.number
             submission._finish(error, released, callbacks)
             pending.popleft()  # behind it: what is not in here any more nobody finishes
+        return has_failed
+
+    def _ask_sources(self, released: list[Any], callbacks: list[Callable[[], None]]) -> None:
+        """Lock held. Work here failed: what it waited for elsewhere may have, and nobody may ever wait for that.
+
+        Graphs hear of it so, before who waits here goes on: what such a launch was to fill holds old numbers.
+        """
+        failed = {self: None}
+        while failed:
+            for source, number in failed.popitem()[0]._waited.items():
+                if source._advance(number, released, callbacks):
+                    failed[source] = None
 
     def _note_looked_at(self, number: int) -> None:
         """Somebody has waited for work of that number: what failed up to there is no news any more."""

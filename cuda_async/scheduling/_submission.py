@@ -164,8 +164,11 @@ class Submission:
         callbacks: list[Callable[[], None]] = []
         try:
             with device._lock:
-                if not self.done:
-                    self.stream._advance(self.number, released, callbacks, self if passed else None)
+                stream = self.stream
+                if not self.done and stream._advance(
+                    self.number, released, callbacks, self if passed else None
+                ):
+                    stream._ask_sources(released, callbacks)
         finally:  # after an interrupt too: who waits would wait for ever
             if callbacks:
                 try:

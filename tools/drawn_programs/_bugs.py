@@ -101,7 +101,7 @@ BUGS = (
     Bug(
         "a submission counts as done as soon as it is asked about",
         "scheduling._stream:Stream._advance",
-        "if not driver.event_query(submission.event):\n                    return",
+        "if not driver.event_query(submission.event):\n                    return has_failed",
         "if not driver.event_query(submission.event):\n                    pass",
     ),
     Bug(

@@ -643,8 +643,8 @@ def _explained(problem: BaseException, entry: Entry, handled: BaseException | No
     """The error that a failed entry hands on: our own as they are, others as the cause of a `KernelError`.
 
     Where the thread was handling an error, that has nothing to do with it, and would be kept by it with all its frames.
-    Events and queues keep the error, so it must not keep what the frames refer to that it came through: of other
-    libraries' errors they are told in words, as a note.
+    Events and queues keep the error, so it must not keep what the frames refer to that it came through, nor its causes:
+    `failed_work` tells them in words.
     """
     seen: set[int] = set()  # they may refer to each other in a ring
     inner: BaseException | None = problem
@@ -660,14 +660,15 @@ def _explained(problem: BaseException, entry: Entry, handled: BaseException | No
     _TRACEBACK.__set__(problem, traceback)
     if isinstance(problem, (KernelError, MemoryFault)):
         problem.kernel = problem.kernel or entry.kernel
+    chained: list[BaseException | None]
     if isinstance(problem, CudaAsyncError):
         clear_frames(traceback)
-        return problem
-    error = failed_work(entry.kernel, problem)
-    with contextlib.suppress(Exception):
-        error.add_note("".join(format_exception(problem)).rstrip())
-    error.__cause__ = problem
-    chained: list[BaseException | None] = [problem]
+        error: Exception = problem
+        chained = [_CAUSE.__get__(problem), _CONTEXT.__get__(problem)]
+    else:
+        error = failed_work(entry.kernel, problem)
+        error.__cause__ = problem
+        chained = [problem]
     seen.clear()
     while chained:
         found = chained.pop()
@@ -689,14 +690,18 @@ _EXCEPTIONS = vars(BaseExceptionGroup)["exceptions"]
 
 
 def failed_work(kernel: str, problem: BaseException | None = None) -> KernelError:
-    """The error for what failed with `problem`, whose own text may be not to be had."""
+    """The error for what failed with `problem`, whose own text may be not to be had; a note tells where it was."""
     said = ""
     if problem is not None:
         try:
             said = f": {type(problem).__name__}: {problem}"
         except Exception as another:
             said = f": {type(problem).__name__}, which cannot be told: its text is a {type(another).__name__}"
-    return KernelError(f"{f'kernel {kernel}' if kernel else 'work'} failed on the host device{said}", kernel)
+    error = KernelError(f"{f'kernel {kernel}' if kernel else 'work'} failed on the host device{said}", kernel)
+    if problem is not None:
+        with contextlib.suppress(Exception):
+            error.add_note("".join(format_exception(problem)).rstrip())
+    return error
 
 
 def _close(steps: Iterator[None]) -> None:

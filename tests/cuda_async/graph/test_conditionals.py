@@ -95,6 +95,15 @@ async def test_what_cannot_decide_is_refused(device, kernels):
     with pytest.raises(TypeError, match=r"a body of .* returns a DeviceOp, got int"):
         await ca.while_loop(await ca.ones(1, "int32"), lambda: 5)
 
+    async def body():
+        return ca.ones(1)
+
+    for conditional in (ca.if_else, ca.while_loop):
+        with pytest.raises(TypeError, match="body is an async function"):
+            await conditional(await ca.ones(1, "int32"), body)
+        with pytest.raises(TypeError, match="body is an async function"):
+            await conditional(await ca.ones(1, "int32"), body).graph()
+
 
 async def test_failing_body_fails_the_capture(device, kernels):
     flag = await ca.ones(1, "int32")

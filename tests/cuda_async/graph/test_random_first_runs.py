@@ -11,7 +11,7 @@ import threading
 import pytest
 
 import cuda_async as ca
-from cuda_async.errors import CudaAsyncError, NotFilledYetError, StaleOutputError
+from cuda_async.errors import CudaAsyncError, KernelError, NotFilledYetError, StaleOutputError
 from cuda_async.graph import _memory
 
 PARTS, WHOLES, BATCHES = 3, 5, 8
@@ -99,6 +99,66 @@ def test_first_runs(host, seed):
     assert any(launches.runs)
 
 
+def test_many_launches_in_flight_of_which_the_last_is_the_first_that_does_not_fail(host):
+    source, latch, failing = ca.zeros(1).sync(), threading.Event(), [True] * 20
+    shared = ca.copy(source).shared()
+
+    def work(_):
+        assert latch.wait(60)
+        if failing and failing.pop():
+            raise ValueError("as planned")
+
+    graph = shared.then(lambda _: ca.foreign(work, reads=[source])).map(lambda _: None).graph().sync()
+    stream = host.create_stream()
+    futures = []
+    for _ in range(21):  # each in a number of its own
+        futures.append(graph.launch().start(ca.SingleStream(stream)))
+        while futures[-1].state == "enqueueing":
+            threading.Event().wait(1e-3)
+        stream.record()
+    latch.set()
+    for future in futures[:-1]:
+        with pytest.raises(CudaAsyncError, match="as planned"):
+            future.sync()
+    futures[-1].sync()
+    assert shared.sync().to_host().sync()[0] == 0.0
+    graph.launch().sync()
+    with pytest.raises(StaleOutputError):
+        shared.sync().to_host().sync()
+    assert len(graph._state.runs) == 1
+
+
+@pytest.mark.parametrize("what", ["output", "shared"])
+def test_who_reads_twice_behind_a_launch_that_nobody_awaits_and_that_fails(host, what):
+    """The first read fails by it; from then on it is known that the launch has not filled its memory."""
+    source, failing = ca.ones(1).sync(), []
+
+    def work(_):
+        if failing:
+            raise ValueError("as planned")
+
+    shared = ca.copy(source).shared()
+    op = ca.foreign(work, writes=[source]).then(lambda _: shared)
+    graph = op.graph().sync()
+    if what == "output":
+        graph.launch().sync()
+    failing.append(True)
+    future = graph.launch().start(ca.SingleStream(host.create_stream()))
+    while future.state == "enqueueing":
+        threading.Event().wait(1e-3)
+    reads = ca.SingleStream(host.create_stream())
+    tensor = graph.take_output()
+    with pytest.raises(KernelError, match="as planned"):
+        tensor.to_host().schedule(reads).sync()
+    with pytest.raises(StaleOutputError, match="failed"):
+        tensor.to_host().schedule(reads).sync()
+    if what == "shared":
+        with pytest.raises(NotFilledYetError, match="as planned"):
+            shared.sync()
+    with pytest.raises(KernelError):
+        future.sync()
+
+
 def test_what_is_remembered_of_launches_is_bounded(host):
     """Also while the first one is not known to be over, since nobody asks for it."""
     source = ca.zeros(4).sync()
@@ -113,5 +173,5 @@ def test_what_is_remembered_of_launches_is_bounded(host):
     for graph in (part, whole):
         graph.launch().schedule(stream).sync()
         graph.launch().schedule(stream).sync()
-        assert len(graph._state.runs) <= _memory.CANDIDATES
+        assert len(graph._state.runs) == 1
         assert len(graph._state.looked_back_at) <= 2 * _memory.CANDIDATES

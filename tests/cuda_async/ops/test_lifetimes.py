@@ -237,8 +237,12 @@ def test_failure_to_ask_is_not_the_works(stepped, call, error):
     assert seen() is None
 
 
+FAILURES = {"of the caller's": ValueError, "ours": ca.CudaAsyncError}
+
+
+@pytest.mark.parametrize("kind", FAILURES.values(), ids=FAILURES)
 @pytest.mark.parametrize("how", ["alone", "graph", "stream closed"])
-def test_a_failed_call_keeps_nothing_of_its_function(host, how):
+def test_a_failed_call_keeps_nothing_of_its_function(host, how, kind):
     """Neither its variables nor what it refers to: streams and events remember the failure."""
     stream = host.create_stream()
     gc.collect()
@@ -250,7 +254,10 @@ def test_a_failed_call_keeps_nothing_of_its_function(host, how):
 
         def fail(_):
             mine = x
-            raise ValueError(f"as planned, {mine.size}")
+            try:
+                raise LookupError(f"what is behind it, {mine.size}")
+            except LookupError as error:
+                raise kind(f"as planned, {mine.size}, {stream.name}") from error
 
         op = ca.foreign(fail, writes=[x])
         if how == "graph":
@@ -258,8 +265,10 @@ def test_a_failed_call_keeps_nothing_of_its_function(host, how):
         future = op.start(ca.SingleStream(stream))
         with pytest.raises(KernelError, match="as planned, 1000") as caught:
             stream.close() if how == "stream closed" else future.sync()
-        assert "in fail" in caught.value.__notes__[0]  # where it happened is told
-        assert how == "stream closed" or isinstance(caught.value.__cause__, ValueError)
+        told = caught.value.__notes__[0]  # where it happened
+        assert "in fail" in told
+        assert "what is behind it, 1000" in told
+        assert how == "stream closed" or isinstance(caught.value.__cause__, kind)
 
     use()
     ca.drain().sync()

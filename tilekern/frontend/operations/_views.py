@@ -224,8 +224,9 @@ def _check_slice(
                     at_least=encoded((most - least,)),
                     guards=(),
                     decides=False,
-                    reason=f"{what} is not in it, its extent is {{}}: 0 <= start <= stop <= extent",
-                    shown=encoded((size,)),
+                    reason=f"{what} is not in it, its extent is {{}}: "
+                    "0 <= start <= stop <= extent, but not {} <= {}",
+                    shown=encoded((size, least, most)),
                     flats=tuple(sorted(flats)),
                     location=t.location,
                 )
