@@ -37,7 +37,34 @@ __all__ = [
 
 
 class CudaAsyncError(Exception):
-    """Base of all errors of `cuda_async` and `tilekern`."""
+    """Base of all errors of `cuda_async` and `tilekern`.
+
+    Copies, and what `pickle` brings to another process, have the text, the facts and the notes; as of any exception,
+    no traceback and no cause.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_again, (type(self), self.args, self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        facts = dict(vars(self))
+        notes = facts.get("__notes__")
+        if isinstance(notes, list):  # of its own
+            facts["__notes__"] = [*notes]
+        return facts
+
+
+def _made_again(kind: type[CudaAsyncError], args: tuple[Any, ...], facts: dict[str, Any]) -> CudaAsyncError:
+    """Whatever the class is made with."""
+    try:
+        error = BaseException.__new__(
+            kind, *args
+        )  # `kind.__new__` may be that of a later base, which refuses
+    except TypeError:  # a class of the caller's
+        error = kind.__new__(kind, *args)
+        error.args = args
+    error.__dict__.update(facts)
+    return error
 
 
 class DriverError(CudaAsyncError):
@@ -82,8 +109,10 @@ class DeviceLostError(CudaAsyncError):
         self.kernels = kernels
         super().__init__(message)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.kernels)
+    def _facts(self) -> dict[str, Any]:
+        facts = super()._facts()
+        facts.pop("_driver", None)
+        return facts
 
     def _said_by(self, driver: object) -> DeviceLostError:
         """This error, as that driver's."""

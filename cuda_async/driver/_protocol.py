@@ -197,6 +197,9 @@ class Driver(Protocol):
     notifies: bool
     """Whether `event_notify` works. The CUDA driver runs no host callback after a device error, so there a thread
     sleeps in `event_synchronize` instead."""
+    hands_failures_on: bool
+    """Whether work that fails leaves the device well: then what waits for the event behind it fails too, and does not
+    run (`stream_hand_on`). A CUDA device is lost."""
 
     def bind(self) -> None:
         """Make the device's context current on this thread (hot; nothing to do on the host device)."""
@@ -223,6 +226,13 @@ class Driver(Protocol):
 
     def stream_wait_event(self, stream: StreamHandle, event: EventHandle) -> None:
         """Later work in `stream` waits for the event's last record. Hot."""
+        ...
+
+    def stream_hand_on(self, stream: StreamHandle, event: EventHandle) -> None:
+        """What failed before the event's last record fails what comes next in `stream`, which waits for that already.
+
+        As `stream_wait_event`, but nothing waits. Only where `hands_failures_on`.
+        """
         ...
 
     # -- events

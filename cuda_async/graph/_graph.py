@@ -390,8 +390,8 @@ class CudaGraph(Generic[T]):
         output: T = self._template.build(self._state, max(1, self._state.generation))
         return output
 
-    def _launch_on(self, ctx: ExecutionContext, copies: bool) -> Any:
-        """Turn held. Enqueue a launch; the output."""
+    def _launch_on(self, ctx: ExecutionContext, copies: bool, rooms: Sequence[Tensor]) -> Any:
+        """Turn held. Enqueue a launch; the output, copied to `rooms` if `copies`."""
         executable = self._executable
         assert executable is not None
         stream = ctx.stream
@@ -400,7 +400,7 @@ class CudaGraph(Generic[T]):
             recorder: Any = stream._recorder
             self._record_into(recorder, stream)  # type: ignore[arg-type]  # with it comes such a stream
             if copies:
-                return self._template.build_copy(recorder.state, FIRST_RUN, ctx)
+                return self._template.build_copy(recorder.state, FIRST_RUN, ctx, self._template.rooms(ctx))
             output, buffers = self._template.build_recorded(recorder.state)
             recorder.note_outputs(stream, self._state, buffers)
             return output
@@ -424,7 +424,7 @@ class CudaGraph(Generic[T]):
             finally:  # behind an interrupt: what is left
                 state.note_launched()
         if copies:
-            return self._template.build_copy(state, generation, ctx)
+            return self._template.build_copy(state, generation, ctx, rooms)
         return self._template.build(state, generation)
 
     def _check_device(self, ctx: ExecutionContext) -> None:
@@ -695,16 +695,20 @@ class GraphLaunch(DeviceOp[T]):
         if graph._executable is None or graph._outdated:
             graph._check_open()
             return UNPREPARED
-        if not self._steps:
-            return graph._launch_on(ctx, self._copies)
         for step in self._steps:
             step.check_operands(ctx)
         for i, step in enumerate(self._steps):
             step.read_before(self._steps[:i], ctx)
+        rooms: Sequence[Tensor] = ()
+        if self._copies and ctx.stream._recorder is None:
+            graph._check_device(ctx)
+            rooms = graph._template.rooms(ctx)
+        if not self._steps:
+            return graph._launch_on(ctx, self._copies, rooms)
         try:
             for step in self._steps:
                 step.execute(ctx)
-            return graph._launch_on(ctx, self._copies)
+            return graph._launch_on(ctx, self._copies, rooms)
         except BaseException:
             if ctx.stream._recorder is None:
                 graph._note_inputs_set(self._steps)

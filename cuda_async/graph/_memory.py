@@ -166,7 +166,7 @@ class GraphState:
             with it for sure, parts of parts too, and whether more than once. maybe: those in bodies.
         runs: in which launches it ran, up to the first that did not fail and is over, as `first_is_over` says then.
         may_have_run: it was in a body. is_part_of: other graphs.
-        looked_back_at: launches of it that are in somebody's runs, and may fail still.
+        looked_back_at: launches of it that are in somebody's runs, and may fail still, by where they were enqueued.
         updates: gates of updates that are part of it, and run when it is launched first.
         linked: other graphs that have memory in common with it, which they know too. Turn held.
     """
@@ -210,7 +210,7 @@ class GraphState:
         self.runs: list[Run] = []
         self.first_is_over = False
         self.may_have_run = False
-        self.looked_back_at: list[Launch] = []
+        self.looked_back_at: dict[tuple[Stream, int], list[Launch]] = {}
         self.updates: list[weakref.ref[Gate]] = []
         self.linked: list[weakref.ref[GraphState]] = []
         self.is_part_of: list[weakref.ref[GraphState]] = []
@@ -269,12 +269,13 @@ class GraphState:
 
     def _note_runs(self, launch: Launch) -> None:
         """Device's lock held. Of a launch of this graph, in which parts run too; one may turn out to be the first."""
-        self.looked_back_at.append(launch)  # first: an interrupt may come
+        known = self.looked_back_at
+        known.setdefault((launch.stream, launch.number), []).append(launch)  # first: an interrupt may come
         for state, is_many in ((self, False), *self.sure.items()):
             if not state.first_is_over:
                 state._note_run(Run(launch, state.writes, is_many))
-        if self.looked_back_at and self.looked_back_at[0].is_over:
-            self.looked_back_at = [known for known in self.looked_back_at if not known.is_over]
+        while known and (oldest := next(iter(known)))[0]._done >= oldest[1]:
+            del known[oldest]
 
     def _note_run(self, run: Run) -> None:
         runs = self.runs
@@ -284,7 +285,7 @@ class GraphState:
             self.first_is_over = True
             self.runs = runs[:1]
             if all(part.first_is_over for part in self.sure):
-                self.looked_back_at = []
+                self.looked_back_at = {}
         else:
             runs.append(run)
 
@@ -404,9 +405,10 @@ class GraphState:
             before: the generation as it was launched.
         """
         self.error = f"{type(error).__name__} as it was launched"
-        for launch in self.looked_back_at:
-            if launch.generation > before:
-                launch.error = self.error
+        for launches in self.looked_back_at.values():
+            for launch in launches:
+                if launch.generation > before:
+                    launch.error = self.error
         self.generation += 1
         self.overwrite()
         self.is_current = False
@@ -436,9 +438,8 @@ class GraphState:
     def note_failed(self, stream: Stream, number: int, error: BaseException) -> None:
         """Device's lock held. A launch that was enqueued in that number of `stream` has failed."""
         told = f"{type(error).__name__}: {error}"
-        for launch in self.looked_back_at:
-            if (launch.stream, launch.number) == (stream, number):
-                launch.error = told
+        for launch in self.looked_back_at.get((stream, number), ()):
+            launch.error = told
         if self.last == (stream, number):
             self.error = told
             self.is_current = False

@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import functools
 import inspect
+import math
 from collections import deque
 from collections.abc import Mapping
 from types import FunctionType, MemberDescriptorType, MethodType
@@ -17,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import CaptureError
 from ..memory import MappedPartition, Mut, Partition, Read, Tensor, mut, read
-from ..ops import copy as copy_of
+from ..ops._copies import copy_into
 from ._memory import FIRST_RUN, GraphBuffer, GraphState, root_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable
+    from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
     from ..driver.graph import Node
     from ..memory import Buffer, DType, Usage
@@ -58,19 +59,23 @@ class _Launch:
 
 
 class _Copied(_Launch):
-    """Copies of one launch's outputs, enqueued behind it."""
+    """Copies of one launch's outputs to `rooms`, enqueued behind it."""
 
-    __slots__ = ("_ctx",)
+    __slots__ = ("_ctx", "_rooms")
 
-    def __init__(self, state: GraphState, generation: int, ctx: ExecutionContext) -> None:
+    def __init__(
+        self, state: GraphState, generation: int, ctx: ExecutionContext, rooms: Sequence[Tensor]
+    ) -> None:
         super().__init__(state, generation)
         self._ctx = ctx
+        self._rooms = iter(rooms)
 
     def tensor(
         self, recorded: Buffer, address: int, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]
     ) -> Tensor:
-        made: Tensor = copy_of(super().tensor(recorded, address, dtype, shape, strides)).execute(self._ctx)
-        return made
+        return copy_into(
+            self._ctx, next(self._rooms), super().tensor(recorded, address, dtype, shape, strides)
+        )
 
 
 OBJECTS_DEEP = 2
@@ -109,7 +114,7 @@ class OutputTemplate:
         device: where they are. state: the graph's. What a part of it yields is its own output, also what that part does
             not write.
     Attributes:
-        size_bytes: of the tensors that a copy of the output allocates.
+        size_bytes: of `rooms`.
     """
 
     def __init__(
@@ -125,7 +130,7 @@ class OutputTemplate:
                 self._shared: list[Buffer] = []
                 self._ranges: list[range] = []
                 self._passed: set[Buffer] = set()
-                self.size_bytes = 0
+                self._copied: list[tuple[tuple[int, ...], DType]] = []
                 self._build = self._of(value)
         except RecursionError:
             raise CaptureError(
@@ -133,6 +138,7 @@ class OutputTemplate:
                 "dataclasses of tensors"
             ) from None
         self._value = value
+        self.size_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in self._copied)
 
     @property
     def value(self) -> Any:
@@ -165,10 +171,16 @@ class OutputTemplate:
         launch = _Launch(state, FIRST_RUN)
         return build(launch), list(launch._buffers.values())
 
-    def build_copy(self, state: GraphState, generation: int, ctx: ExecutionContext) -> Any:
-        """The output of launch `generation`, which was enqueued last, in tensors of its own."""
+    def rooms(self, ctx: ExecutionContext) -> list[Tensor]:
+        """Memory for a copy of the output. It is there before a launch: one that is refused has not run."""
+        return [ctx._empty(shape, dtype) for shape, dtype in self._copied]
+
+    def build_copy(
+        self, state: GraphState, generation: int, ctx: ExecutionContext, rooms: Sequence[Tensor]
+    ) -> Any:
+        """The output of launch `generation`, which was enqueued last, copied to `rooms`."""
         build = self._build
-        return self._value if build is None else build(_Copied(state, generation, ctx))
+        return self._value if build is None else build(_Copied(state, generation, ctx, rooms))
 
     def _of(self, value: Any) -> Callable[[_Launch], Any] | None:
         """How to make `value` anew; None where it stays as it is."""
@@ -227,7 +239,7 @@ class OutputTemplate:
             self._shared.append(buffer)
         elif buffer.is_overwritten or buffer.is_void or buffer.is_freed:
             buffer.check_usable()
-        self.size_bytes += tensor.nbytes
+        self._copied.append((tensor.shape, tensor.dtype))  # in the order in which they are made
         start = buffer.start
         self._ranges.append(range(start, start + buffer.size_bytes))
         address, dtype, shape, strides = tensor._address, tensor.dtype, tensor.shape, tensor.strides

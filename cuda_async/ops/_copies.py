@@ -250,12 +250,17 @@ class Copy(_OnTensor):
 
     def execute(self, ctx: ExecutionContext) -> Tensor:
         tensor = self._tensor
-        buffer = check_operand(tensor, ctx.device, "the tensor to copy")
-        result = ctx._empty(tensor.shape, tensor.dtype)
-        with ctx.device._lock:
-            ctx.device._order(ctx.stream, [buffer], [result._buffer])
-            _copy_elements(ctx, result, tensor)
-        return result
+        check_operand(tensor, ctx.device, "the tensor to copy")
+        return copy_into(ctx, ctx._empty(tensor.shape, tensor.dtype), tensor)
+
+
+def copy_into(ctx: ExecutionContext, result: Tensor, tensor: Tensor) -> Tensor:
+    """Enqueue a copy to `result`, which was allocated for it."""
+    buffer = check_operand(tensor, ctx.device, "the tensor to copy")
+    with ctx.device._lock:
+        ctx.device._order(ctx.stream, [buffer], [result._buffer])
+        _copy_elements(ctx, result, tensor)
+    return result
 
 
 class Fill(_OnTensor):

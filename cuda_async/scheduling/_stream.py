@@ -365,8 +365,11 @@ class Stream:
 
     def _refresh(self) -> None:
         """Retire what is done, so that the number of pending submissions is current."""
-        if self._pending:
-            self._pending[-1].poll()
+        try:
+            newest = self._pending[-1]
+        except IndexError:  # maybe by another thread meanwhile
+            return
+        newest.poll()
 
     # -- submissions (the device's lock is held in the ones that say so)
 
@@ -440,14 +443,21 @@ class Stream:
 
     def _wait_for(self, source: Stream, number: int) -> None:
         """Lock held. Work enqueued here from now on waits for `source`'s work numbered `number`."""
-        if source is self or self._waited.get(source, 0) >= number:
+        if source is self:
+            return
+        driver = self.device.driver
+        has_waited = self._waited.get(source, 0) >= number
+        if has_waited and not driver.hands_failures_on:
             return
         submission = source._covering(number)
         if submission is None:
             return
-        self.device.driver.stream_wait_event(self._handle, submission.event)
+        if has_waited:  # maybe for what came later: a failure is told by the event behind it alone
+            driver.stream_hand_on(self._handle, submission.event)
+        else:
+            driver.stream_wait_event(self._handle, submission.event)
+            self._waited[source] = submission.number
         self._dirty = True
-        self._waited[source] = submission.number
 
     def _advance(
         self,

@@ -86,7 +86,7 @@ class Failure:
 def _without_frames(error: BaseException) -> BaseException:
     try:
         return copy.copy(error)
-    except Exception:  # a class whose arguments are not what it was made with
+    except Exception:  # a class of the caller's that does not let itself be copied
         return CudaAsyncError(f"{type(error).__name__}: {error}")
 
 

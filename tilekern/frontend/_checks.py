@@ -6,6 +6,7 @@ A check sees the flat arguments and the grid, all plain integers by then.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -76,7 +77,20 @@ class Requires:
             shown = [str(_evaluate(term, values, grid)) for term in self.shown]
         except ZeroDivisionError:
             return f"{self.reason.split(':')[0]}: a tile index is divided by a number that is 0 or less"
-        return self.reason.format(*shown)
+        return _filled(self.reason, shown)
+
+
+def _filled(reason: str, values: Sequence[str]) -> str:
+    """`reason` with its values, by number or in their order. Other braces stay: names may be any text."""
+    rest = iter(values)
+
+    def value(found: re.Match[str]) -> str:
+        number = found[1]
+        if number:
+            return values[int(number)] if int(number) < len(values) else found[0]
+        return next(rest, found[0])
+
+    return re.sub(r"\{([0-9]?)\}", value, reason)
 
 
 def _evaluate(term: Encoded, values: Sequence[int | float], grid: Grid) -> int:

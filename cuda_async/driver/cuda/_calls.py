@@ -102,6 +102,7 @@ class DriverCalls:
 
     kind = "cuda"
     notifies = False
+    hands_failures_on = False
     unusable_class: ClassVar[type[DriverCalls]]
     """What an instance turns into when it cannot be used any more."""
 

@@ -247,6 +247,10 @@ class CudaDriver(GraphCalls):
     def check_may_wait(self) -> None:
         """Every thread may: see `Driver.notifies`."""
 
+    def stream_hand_on(self, stream: StreamHandle, event: EventHandle) -> None:
+        """Not here: see `Driver.hands_failures_on`."""
+        raise TypeError("a CUDA device is lost by work that fails; nothing is handed on")
+
     def event_elapsed_ms(self, start: EventHandle, end: EventHandle) -> float:
         """Milliseconds between the records of two timing events the device is past."""
         return float(self._call("cuEventElapsedTime", self._events[start], self._events[end]))
@@ -465,6 +469,7 @@ _REFUSED = (
     "pool_statistics",
     "stream_borrow",
     "stream_create",
+    "stream_hand_on",
     "stream_is_capturing",
     "stream_query",
     "stream_synchronize",

@@ -29,7 +29,7 @@ from ..graph import GraphHandle, KernelNode, Node
 from ._codes import driver_error, unknown_handle
 from ._convert import can_convert
 from ._engine import Engine
-from ._entries import Entry, EventRecord, WaitEntry
+from ._entries import Entry, EventRecord, HandOnEntry, WaitEntry
 from ._fork import Level, fork_safe_lock
 from ._graph import HostGraph
 from ._limits import LIMITS, check_launch, device_properties
@@ -108,6 +108,7 @@ class HostDriver(SteppedControls):
 
     kind = "host"
     notifies = True
+    hands_failures_on = True
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class HostDriver(SteppedControls):
         self._graphs: dict[GraphHandle, HostGraph] = {}
         self._pinned: dict[int, int] = {}
         self._poison = poison_freed() if poison is None else poison
-        self._refusal: Callable[[], Exception] | None = None
+        self._refusal: Callable[[], CudaAsyncError] | None = None
         SteppedControls.__init__(self, stepped)
 
     def __repr__(self) -> str:
@@ -216,7 +217,7 @@ class HostDriver(SteppedControls):
             raise TypeError(f"a device is lost by an error, got {error!r}")
         kernels = self.engine.kernels_of(self)
 
-        def lost() -> Exception:
+        def lost() -> CudaAsyncError:
             running = f" while running {', '.join(kernels)}" if kernels else ""
             problem = DeviceLostError(f"host:{self.ordinal} is lost{running}: {error}", kernels)._said_by(
                 self
@@ -226,7 +227,7 @@ class HostDriver(SteppedControls):
 
         self._refuse(lost)
 
-    def _refuse(self, refusal: Callable[[], Exception]) -> None:
+    def _refuse(self, refusal: Callable[[], CudaAsyncError]) -> None:
         self._refusal = refusal
         self.engine.stop(self, refusal)
 
@@ -272,6 +273,11 @@ class HostDriver(SteppedControls):
         record = self._event(event, "cuStreamWaitEvent").record
         if record is not None:
             self._enqueue(stream, WaitEntry(record), "cuStreamWaitEvent")
+
+    def stream_hand_on(self, stream: StreamHandle, event: EventHandle) -> None:
+        record = self._event(event, "cuStreamWaitEvent").record
+        if record is not None:
+            self._enqueue(stream, HandOnEntry(record), "cuStreamWaitEvent")
 
     def _queue(self, stream: StreamHandle, call: str) -> Queue:
         queue = self._streams.get(stream)
@@ -732,7 +738,7 @@ def _check_conversion(dst_dtype: np.dtype[np.generic], src_dtype: np.dtype[np.ge
         raise driver_error("convert", "CUDA_ERROR_INVALID_VALUE", hint)
 
 
-def _closed() -> Exception:
+def _closed() -> CudaAsyncError:
     return ClosedError("the host device is closed; open it again with open_host_driver()")
 
 

@@ -43,12 +43,12 @@ import sys
 import threading
 import time
 import weakref
-from traceback import clear_frames, format_exception
+from traceback import TracebackException, clear_frames
 from typing import TYPE_CHECKING
 
 from ...errors import ClosedError, ContextError, CudaAsyncError, KernelError, MemoryFault, ReentrancyError
 from .._bell import Bell, call_each
-from ._entries import Entry, EventRecord, Failure, WaitEntry
+from ._entries import Entry, EventRecord, Failure, HandOnEntry, WaitEntry
 from ._fork import Level, fork_safe_lock, restart_in_child
 from ._order import FairOrder, Order
 from ._queue import Queue
@@ -59,6 +59,11 @@ if TYPE_CHECKING:
     from .check import Checker
 
 __all__ = ["Engine", "failed_work"]
+
+MOST_CAUSES = 16
+"""Of an error, as its failure tells them."""
+MOST_CHARACTERS = 4000
+"""Of the text of somebody's error in ours."""
 
 _POLITE_AFTER_S = 0.002
 _POLITE_SLEEP_S = 5e-6  # the system makes some 60 us of it
@@ -99,7 +104,7 @@ class _Step:
         self.time_s = time.perf_counter()
         self.began = False
         self.done = True
-        self.error: Exception | None = None
+        self.error: CudaAsyncError | None = None
         self.interrupt: BaseException | None = None
         self.is_last = False
         self.leftover: Iterator[None] | None = None
@@ -418,7 +423,7 @@ class Engine:
 
     def _run_immediate(self, queue: Queue, entry: Entry) -> None:
         """Lock held. The queue holds only this entry."""
-        error: Exception | None = None
+        error: CudaAsyncError | None = None
         checker = self.checker
         outer = checker.enter(queue, entry) if checker is not None else None
         handled = sys.exc_info()[1]
@@ -431,7 +436,7 @@ class Engine:
                 checker.leave(outer)
         self._finish(queue, entry, error)
 
-    def _finish(self, queue: Queue, entry: Entry, error: Exception | None) -> None:
+    def _finish(self, queue: Queue, entry: Entry, error: CudaAsyncError | None) -> None:
         """Lock held. The first entry of the queue is done."""
         if self.checker is not None:
             error = self.checker.finished(queue, entry, error)
@@ -446,7 +451,11 @@ class Engine:
             self._complete(record, failure)
         elif record is not None:
             self._complete(record, None)
-        elif isinstance(entry, WaitEntry) and queue.failure is None and entry.record.failure is not None:
+        elif (
+            isinstance(entry, (WaitEntry, HandOnEntry))
+            and queue.failure is None
+            and entry.record.failure is not None
+        ):
             queue.failure = entry.record.failure.handed_on()
         queue.entries.popleft()
         if queue.entries:
@@ -563,7 +572,7 @@ class Engine:
 
     # ---------------------------------------------------------------------------- the end
 
-    def stop(self, owner: object, refusal: Callable[[], Exception]) -> None:
+    def stop(self, owner: object, refusal: Callable[[], CudaAsyncError]) -> None:
         """Drop all entries of a device's queues and refuse new ones; pending records fail with that error."""
         with self._lock:
             failure = Failure(refusal())
@@ -639,7 +648,7 @@ def _can_start(entry: Entry) -> bool:
     return not isinstance(entry, WaitEntry) or entry.record.done
 
 
-def _explained(problem: BaseException, entry: Entry, handled: BaseException | None) -> Exception:
+def _explained(problem: BaseException, entry: Entry, handled: BaseException | None) -> CudaAsyncError:
     """The error that a failed entry hands on: our own as they are, others as the cause of a `KernelError`.
 
     Where the thread was handling an error, that has nothing to do with it, and would be kept by it with all its frames.
@@ -663,7 +672,7 @@ def _explained(problem: BaseException, entry: Entry, handled: BaseException | No
     chained: list[BaseException | None]
     if isinstance(problem, CudaAsyncError):
         clear_frames(traceback)
-        error: Exception = problem
+        error: CudaAsyncError = problem
         chained = [_CAUSE.__get__(problem), _CONTEXT.__get__(problem)]
     else:
         error = failed_work(entry.kernel, problem)
@@ -694,14 +703,47 @@ def failed_work(kernel: str, problem: BaseException | None = None) -> KernelErro
     said = ""
     if problem is not None:
         try:
-            said = f": {type(problem).__name__}: {problem}"
+            said = f": {type(problem).__name__}: {_shortened(str(problem))}"
         except Exception as another:
             said = f": {type(problem).__name__}, which cannot be told: its text is a {type(another).__name__}"
     error = KernelError(f"{f'kernel {kernel}' if kernel else 'work'} failed on the host device{said}", kernel)
     if problem is not None:
         with contextlib.suppress(Exception):
-            error.add_note("".join(format_exception(problem)).rstrip())
+            error.add_note(_told(problem))
     return error
+
+
+class _Told(str):
+    """A note of ours."""
+
+    __slots__ = ()
+
+
+def _told(problem: BaseException) -> _Told:
+    """It and its causes, without notes that are such texts.
+
+    Failures may refer to the last one each, which does the same: what is told of them does not grow with that.
+    """
+    told = TracebackException.from_exception(problem)
+    parts: list[tuple[TracebackException | None, int]] = [(told, 0)]
+    while parts:
+        part, depth = parts.pop()
+        if part is None:
+            continue
+        notes = part.__notes__
+        if isinstance(notes, list):
+            part.__notes__ = [note for note in notes if not isinstance(note, _Told)]
+        if depth == MOST_CAUSES:
+            part.__cause__ = part.__context__ = None
+        inner = (part.__cause__, part.__context__, *(part.exceptions or ()))
+        parts += [(found, depth + 1) for found in inner]
+    return _Told("".join(told.format()).rstrip())
+
+
+def _shortened(text: str) -> str:
+    """What somebody's error says, which may be another's of ours in other words, and so on."""
+    half = MOST_CHARACTERS // 2
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:half]} ... {text[-half:]}"
 
 
 def _close(steps: Iterator[None]) -> None:
@@ -712,11 +754,11 @@ def _close(steps: Iterator[None]) -> None:
             close()
 
 
-def _exiting() -> Exception:
+def _exiting() -> CudaAsyncError:
     return ClosedError("the host device is closed: the interpreter is exiting")
 
 
-def _forked() -> Exception:
+def _forked() -> CudaAsyncError:
     return ContextError(
         "this work was in flight on the host device when the process forked, and is not done in the child; "
         'await it in the parent, or start workers with multiprocessing.get_context("spawn")'

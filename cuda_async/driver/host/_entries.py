@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...errors import CudaAsyncError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from ._engine import Engine
     from ._queue import Queue
 
-__all__ = ["Entry", "EventRecord", "Failure", "WaitEntry"]
+__all__ = ["Entry", "EventRecord", "Failure", "HandOnEntry", "WaitEntry"]
 
 
 NOT_RUN = (
@@ -31,20 +33,20 @@ class Failure:
 
     __slots__ = ("error", "observed", "traceback")
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: CudaAsyncError) -> None:
         self.error = error
         self.traceback: TracebackType | None = error.__traceback__
         self.observed = False
 
-    def tell(self) -> Exception:
+    def tell(self) -> CudaAsyncError:
         """The error to raise, with the traceback it had when it happened.
 
         A copy each time: an error keeps the frames alive that it is raised through, and the tensors in them.
         """
         self.observed = True
         error = self.error
-        copy: Exception = type(error).__new__(type(error), *error.args)
-        copy.__dict__.update(error.__dict__)
+        make, arguments = CudaAsyncError.__reduce__(error)  # whatever a class of the caller's says
+        copy: CudaAsyncError = make(*arguments)
         copy.__cause__ = error.__cause__
         copy.__suppress_context__ = error.__suppress_context__
         return copy.with_traceback(self.traceback)
@@ -64,7 +66,7 @@ class _HandedOn(Failure):
     def observed(self) -> bool:  # type: ignore[override]
         return self._first.observed
 
-    def tell(self) -> Exception:
+    def tell(self) -> CudaAsyncError:
         error = self._first.tell()
         error.__notes__ = [*(note for note in getattr(error, "__notes__", ()) if note != NOT_RUN), NOT_RUN]
         return error
@@ -147,3 +149,19 @@ class WaitEntry(Entry):
 
     def start(self) -> None:
         """Nothing is left to do; the engine hands on the record's failure."""
+
+
+class HandOnEntry(Entry):
+    """The engine hands on the record's failure. The queue has waited for the record, or for what comes behind it."""
+
+    __slots__ = ("record",)
+
+    skippable = False
+    immediate = True
+    repeatable = True
+
+    def __init__(self, record: EventRecord) -> None:
+        self.record = record
+
+    def start(self) -> None:
+        """Nothing to do: the engine has the failure."""

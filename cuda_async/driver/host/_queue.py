@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ...errors import CudaAsyncError
     from ._entries import Entry, EventRecord, Failure
     from .check import Track
 
@@ -61,7 +62,7 @@ class Queue:
         self.blocked_on: EventRecord | None = None
         self.failure: Failure | None = None
         self.reported: Failure | None = None
-        self.refusal: Callable[[], Exception] | None = None
+        self.refusal: Callable[[], CudaAsyncError] | None = None
         self.orphan = False
         self.used_s = 0.0
         self.ready_since = 0.0

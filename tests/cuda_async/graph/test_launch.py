@@ -545,6 +545,27 @@ async def test_memory_limit_holds_for_graphs(device):
         device.memory_limit = None
 
 
+@pytest.mark.parametrize("inputs", [{}, {"k": 2.0}], ids=["none", "set"])
+async def test_a_call_without_memory_for_its_copy_has_not_launched(device, inputs):
+    """Nor set its inputs: it can be made again."""
+    x = await ca.zeros(1 << 16)
+    k = await ca.ones(1)
+    op = ca.fill(x, 1.0).map(lambda _: (x, k))
+    graph = await op.graph(inputs={"k": k})
+    await ca.drain()
+    gc.collect()
+    device.memory_limit = device.memory_stats().used_bytes + 1000
+    try:
+        with pytest.raises(ca.OutOfMemoryError):
+            await graph(**inputs)
+        assert (await k.to_host()).tolist() == [1.0]
+        assert not (await x.to_host()).any()
+    finally:
+        device.memory_limit = None
+    copied, _ = await graph(**inputs)
+    assert (await copied.to_host() == 1.0).all()
+
+
 async def test_launches_from_threads(device, kernels):
     x = await ca.ones(8)
     graph = await kernels.scale(x, 1.0, 1.0).graph()

@@ -128,10 +128,14 @@ def test_many_launches_in_flight_of_which_the_last_is_the_first_that_does_not_fa
     assert len(graph._state.runs) == 1
 
 
+@pytest.mark.parametrize("knows", ["nothing", "later work", "an event behind it"])
 @pytest.mark.parametrize("what", ["output", "shared"])
-def test_who_reads_twice_behind_a_launch_that_nobody_awaits_and_that_fails(host, what):
-    """The first read fails by it; from then on it is known that the launch has not filled its memory."""
-    source, failing = ca.ones(1).sync(), []
+def test_who_reads_twice_behind_a_launch_that_nobody_awaits_and_that_fails(host, what, knows):
+    """The first read fails by it; from then on it is known that the launch has not filled its memory.
+
+    Also where the stream that reads has waited for what came behind that launch.
+    """
+    source, failing, other = ca.ones(1).sync(), [], ca.zeros(1).sync()
 
     def work(_):
         if failing:
@@ -143,10 +147,18 @@ def test_who_reads_twice_behind_a_launch_that_nobody_awaits_and_that_fails(host,
     if what == "output":
         graph.launch().sync()
     failing.append(True)
-    future = graph.launch().start(ca.SingleStream(host.create_stream()))
+    launches, stream = host.create_stream(), host.create_stream()
+    future = graph.launch().start(ca.SingleStream(launches))
     while future.state == "enqueueing":
         threading.Event().wait(1e-3)
-    reads = ca.SingleStream(host.create_stream())
+    launches.record()
+    reads = ca.SingleStream(stream)
+    if knows == "later work":
+        ca.fill(other, 7.0).schedule(ca.SingleStream(launches)).start()
+        assert other.to_host().schedule(reads).sync()[0] == 7.0
+    elif knows == "an event behind it":
+        ca.fill(other, 7.0).schedule(ca.SingleStream(launches)).start()
+        stream.wait(launches.record())
     tensor = graph.take_output()
     with pytest.raises(KernelError, match="as planned"):
         tensor.to_host().schedule(reads).sync()

@@ -10,7 +10,7 @@ import anyio.to_thread
 import pytest
 
 import cuda_async as ca
-from cuda_async.errors import KernelError
+from cuda_async.errors import KernelError, MemoryFault
 from cuda_async.scheduling import wait_for_submission
 
 pytestmark = pytest.mark.anyio
@@ -43,6 +43,35 @@ def test_who_synchronizes_hears_of_it_once(host, on_it, look, more, is_known_els
         looks[look]()
     looks[look]()
     host.synchronize()
+
+
+STORE = r"""
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry stores(.param .u64 x)
+{
+    .reg .u64 %a;
+    ld.param.u64 %a, [x];
+    st.global.u32 [%a + 1073741824], 1;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("look", ["stream", "device", "close"])
+def test_it_is_told_as_what_it_is(host, look, more):
+    stores = ca.Module.from_ptx(STORE).function("stores")
+    stores.load(host)
+    stream, x = host.create_stream(), ca.zeros(4).sync()
+    stores.launch(1, 1, ca.mut(x)).start(ca.SingleStream(stream))
+    for _ in range(more):
+        ca.ones(4).start(ca.SingleStream(stream))
+    looks = {"stream": stream.synchronize, "device": host.synchronize, "close": stream.close}
+    with pytest.raises(MemoryFault) as caught:
+        looks[look]()
+    assert (caught.value.kernel, caught.value.access, caught.value.size_bytes) == ("stores", "write", 4)
 
 
 @pytest.mark.parametrize("wait", ["await", "event"])

@@ -91,6 +91,56 @@ def test_error_without_a_text_is_told(host):
     assert isinstance(info.value.__cause__, Unspeakable)
 
 
+def from_the_last(last):
+    try:
+        raise last
+    except KernelError as error:
+        raise RuntimeError("not tried: it failed the last time") from error
+
+
+def the_last_again(last):
+    raise last
+
+
+@pytest.mark.parametrize("fails", [from_the_last, the_last_again])
+def test_what_is_told_of_failures_that_refer_to_the_last_one_is_bounded(host, fails):
+    """As a circuit breaker has it. What one tells is not told again by each of the next."""
+    kept, told = [KernelError("the first")], []
+
+    def work(_):
+        fails(kept[-1])
+
+    for _ in range(100):
+        with pytest.raises(KernelError) as info:
+            ca.foreign(work).sync()
+        kept.append(info.value)
+        told.append(len(info.value.__notes__[0]) + len(str(info.value)))
+    assert max(told) < 200_000, told
+
+
+def test_copies_of_a_failure_have_notes_of_their_own(host):
+    """Whoever waited for the work has a copy of its error, and may add to it."""
+    streams = [ca.SingleStream(host.create_stream()) for _ in range(2)]
+    entered, goes_on, x = threading.Event(), threading.Event(), ca.zeros(4).sync()
+
+    def work(_):
+        entered.set()
+        assert goes_on.wait(10)
+        raise LookupError("as planned")
+
+    future = ca.foreign(work, writes=[x]).start(streams[0])
+    assert entered.wait(10)
+    waits = x.to_host().start(streams[1])
+    goes_on.set()
+    with pytest.raises(KernelError) as first:
+        future.sync()
+    first.value.add_note("of the first")
+    with pytest.raises(KernelError) as second:
+        waits.sync()
+    assert "of the first" not in second.value.__notes__
+    assert "of the first" in first.value.__notes__
+
+
 async def coroutine(_):
     pass
 

@@ -440,6 +440,48 @@ def test_what_others_fail_with_before_the_first_step_is_theirs(host, on_it):
         assert branch.map(lambda _: "fine").sync_on(host.create_stream()) == "fine"
 
 
+USES = {
+    "to_host": lambda x: x.to_host(),
+    "copy": ca.copy,
+    "memcpy": lambda x: ca.zeros(4).then(lambda y: ca.memcpy(y, x)),
+    "fill": lambda x: ca.fill(x, 1.0),
+    "foreign": lambda x: ca.foreign(lambda _: None, reads=[x]),
+    "graph": lambda x: ca.copy(x).graph().then(lambda graph: graph.launch()),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize("waits", ["for what came later", "for the same work"])
+def test_who_uses_what_failed_hears_of_it_whatever_its_stream_has_waited_for(host, use, waits):
+    """Two tensors are written on one stream, the first by what fails. The other stream has used something before."""
+    home, stream = host.create_stream(), host.create_stream()
+    on_home, on_it = ca.SingleStream(home), ca.SingleStream(stream)
+    goes_on = threading.Event()
+    x, y = ca.zip(ca.zeros(4), ca.zeros(4)).sync()
+
+    def fail_late(_):
+        assert goes_on.wait(10)
+        raise ValueError("as planned")
+
+    failed = ca.foreign(fail_late, writes=[x] if waits == "for what came later" else [x, y]).start(on_home)
+    home.record()
+    if waits == "for what came later":
+        ca.fill(y, 2.0).start(on_home)
+    before = ca.copy(y).start(on_it)  # waits on the device
+    stream.record()
+    future = use(x).start(on_it)
+    goes_on.set()
+    with pytest.raises(KernelError, match="as planned"):
+        future.sync()
+    with pytest.raises(KernelError, match="as planned"):
+        failed.sync()
+    if waits == "for what came later":
+        assert before.sync().to_host().sync().tolist() == [2.0] * 4
+    else:
+        with pytest.raises(KernelError, match="as planned"):
+            before.sync()
+
+
 @pytest.mark.parametrize("kind", ["the submission's", "the run's"])
 def test_what_ends_by_a_failure_is_not_told_of_it_again(host, kind):
     """It waits for the same work on another stream too, which fails with it, and later."""

@@ -396,3 +396,16 @@ def test_a_slice_made_in_a_branch_ends_with_it():
         tk.KernelNameError, match="'y' is a tensor made of x or tensor x, depending on a run-time"
     ):
         kernel.ir(F.mut(), F, 3)
+
+
+@tk.kernel
+def slice_of_an_odd_name(out: tk.Tile1D, given, end):
+    out.store(tk.load(given["{k} {0} {}"].slice(0, 1, end), 0, 4))
+
+
+def test_names_with_braces_are_told_as_they_are(device):
+    given = {"{k} {0} {}": ca.zeros(4, "i4").sync()}
+    with pytest.raises(
+        ca.LaunchError, match=r"\['\{k\} .*extent is .*: 0 <= start <= stop <= extent, but not"
+    ):
+        slice_of_an_odd_name(ca.zeros(4, "i4").partition(4), given, 9).sync()

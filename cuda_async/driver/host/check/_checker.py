@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ....errors import CudaAsyncError
     from .._blocks import Block
     from .._entries import Entry
     from .._memory import HostMemory
@@ -102,7 +103,7 @@ class Checker:
         """The step is over."""
         self._current.queue, self._current.entry = before
 
-    def finished(self, queue: Queue, entry: Entry, error: Exception | None) -> Exception | None:
+    def finished(self, queue: Queue, entry: Entry, error: CudaAsyncError | None) -> CudaAsyncError | None:
         """An entry is done. Gives the error it fails with: `error`, or that of what was found."""
         with self._lock:
             track = self._track(queue)

@@ -366,6 +366,34 @@ def test_failure_reaches_streams_that_wait(host, stream):
         host.event_synchronize(second)
 
 
+def test_failure_reaches_a_stream_that_waits_for_what_came_later(host, stream):
+    """The event behind the work that failed has it alone; where that is waited for already, it is handed on."""
+    other = host.stream_create()
+    failed, later, unaware, aware = (host.event_create() for _ in range(4))
+    launch(host, faulty(host), stream)
+    host.event_record(failed, stream)
+    host.event_record(later, stream)
+    host.stream_wait_event(other, later)
+    host.event_record(unaware, other)
+    host.stream_hand_on(other, failed)
+    host.event_record(aware, other)
+    host.event_synchronize(unaware)
+    with pytest.raises(MemoryFault, match="faulty"):
+        host.event_synchronize(aware)
+
+
+def test_handing_a_failure_on_waits_for_nothing(host, stream, gate):
+    other, held, free = host.stream_create(), host.event_create(), host.event_create()
+    launch(host, gate[0], stream)
+    host.event_record(held, stream)
+    host.stream_hand_on(other, held)
+    host.event_record(free, other)
+    host.event_synchronize(free)
+    assert not host.event_query(held)
+    gate[1].set()
+    host.event_synchronize(held)
+
+
 def test_any_exception_of_a_kernel_becomes_its_error(host, stream):
     def body(_):
         yield
