@@ -591,7 +591,7 @@ class Execution:
                 self.close_part()
         if any(source.error is not None for source in self.sources):
             for source in self.sources:  # who has that hears of no other: see raise_first_error
-                source.reported = True
+                source.note_heard_of()
         for frame in self.frames:
             given_up = getattr(frame, "given_up", None)
             if given_up is not None:

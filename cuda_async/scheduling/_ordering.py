@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..memory import Buffer
+    from ..memory import Buffer, Usage
     from ._stream import Stream
 
 __all__ = ["order_enqueued", "order_read", "order_uses", "order_write"]
@@ -41,7 +41,9 @@ def order_read(stream: Stream, buffer: Buffer) -> None:
     if buffer.address < 0:
         buffer.check_usable()
     reader = usage.read_stream
-    if reader is stream or reader is None or reader._done >= usage.read_number:
+    if _may_be_told(stream, usage):
+        _note_apart(stream, usage)
+    elif reader is stream or reader is None or reader._done >= usage.read_number:
         # A read that is done gives its place away, so that the next one from this stream is found at once: memory that
         # is only read (weights) would else stay with the stream that was first.
         if usage.more_reads is not None:
@@ -55,6 +57,26 @@ def order_read(stream: Stream, buffer: Buffer) -> None:
             usage.forget_reads(_is_past)
     if buffer.retained_on_use:
         _retain(stream, buffer)
+
+
+def _may_be_told(stream: Stream, usage: Usage) -> bool:
+    """The last write is another stream's, and may fail; each read behind it is to fail too, not only the first here."""
+    writer = usage.write_stream
+    return (
+        writer is not None
+        and writer is not stream
+        and stream.device.driver.hands_failures_on
+        and writer._done < usage.write_number
+    )
+
+
+def _note_apart(stream: Stream, usage: Usage) -> None:
+    """Note a read where no stream finds itself as the one that reads, and has waited: its next read waits anew."""
+    if usage.read_stream is None or usage.read_stream is stream:
+        usage.read_stream, usage.read_number = usage.write_stream, usage.write_number
+    if usage.more_reads is None:
+        usage.more_reads = {}
+    usage.more_reads[stream] = stream._next
 
 
 def _is_past(stream: Stream, number: int) -> bool:
@@ -124,6 +146,8 @@ def order_enqueued(stream: Stream, buffer: Buffer, *, is_write: bool) -> None:
             stream._wait_for(source, number)
     if is_write:
         usage.set_write(stream, stream._next)
+    elif _may_be_told(stream, usage):
+        _note_apart(stream, usage)
     else:
         usage.add_read(stream, stream._next)
     if buffer.retained_on_use:

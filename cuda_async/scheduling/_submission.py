@@ -111,7 +111,7 @@ def raise_first_error(submissions: Sequence[Submission]) -> None:
     first = next((submission for submission in submissions if submission.error is not None), None)
     if first is not None:
         for submission in submissions:
-            submission.reported = True
+            submission.note_heard_of()
         first.raise_error()
 
 
@@ -259,14 +259,20 @@ class Submission:
 
     def note_reported(self) -> None:
         """Somebody has the error now. It keeps the frames alive that it comes through, so nobody else shall keep it."""
-        self.reported = True
+        self.note_heard_of()
+        stream = self.stream
+        with stream.device._lock:
+            if stream._last is self:
+                stream._last = None
+
+    def note_heard_of(self) -> None:
+        """Nobody needs to be told of its error, should it have one, or get one."""
+        self.reported = True  # first: who notes a failure later looks at it
         stream = self.stream
         with stream.device._lock:
             for failure in stream._failures:
                 if failure.number == self.number:
                     failure.reported = True
-            if stream._last is self:
-                stream._last = None
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Call `callback` once, from some thread, when done; False (and no call) when that is so already."""

@@ -45,6 +45,18 @@ def test_who_synchronizes_hears_of_it_once(host, on_it, look, more, is_known_els
     host.synchronize()
 
 
+@pytest.mark.parametrize("looks", ["before", "behind"])
+def test_what_nobody_needs_to_hear_of_is_not_told(host, on_it, looks):
+    """Whether a thread that looks at the stream has found the failure by then, or finds it later."""
+    stream = on_it.next_stream()
+    submission = ca.foreign(fail).start(on_it)._submission
+    if looks == "before":
+        while not submission.poll():
+            pass
+    submission.note_heard_of()
+    stream.synchronize()
+
+
 STORE = r"""
 .version 8.0
 .target sm_80

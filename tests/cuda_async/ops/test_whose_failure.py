@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -19,6 +20,8 @@ from cuda_async.errors import KernelError
 from cuda_async.testing import explore
 
 pytestmark = pytest.mark.anyio
+
+SAXPY = Path(__file__).resolve().parents[3] / "examples" / "simt" / "saxpy.ptx"
 
 
 def fail(_):
@@ -440,24 +443,50 @@ def test_what_others_fail_with_before_the_first_step_is_theirs(host, on_it):
         assert branch.map(lambda _: "fine").sync_on(host.create_stream()) == "fine"
 
 
+def raw_kernel(x):
+    y, function = ca.zeros(4).sync(), ca.Module.from_file(SAXPY).function("saxpy_f32")
+    return lambda: function.launch(1, 4, 4, 2.0, ca.read(x), ca.read(x), ca.mut(y))
+
+
+def tile_kernel(x):
+    tk = pytest.importorskip("tilekern")
+
+    @tk.kernel
+    def takes(out: tk.Tile1D, x: tk.Tensor1D):
+        out.store(tk.load_like(x, out))
+
+    y = ca.zeros(4).sync()
+    return lambda: takes(y.partition(4), x)
+
+
+def replay(x):
+    return ca.copy(x).graph().sync().launch
+
+
 USES = {
-    "to_host": lambda x: x.to_host(),
-    "copy": ca.copy,
-    "memcpy": lambda x: ca.zeros(4).then(lambda y: ca.memcpy(y, x)),
-    "fill": lambda x: ca.fill(x, 1.0),
-    "foreign": lambda x: ca.foreign(lambda _: None, reads=[x]),
-    "graph": lambda x: ca.copy(x).graph().then(lambda graph: graph.launch()),
+    "to_host": lambda x: x.to_host,
+    "copy": lambda x: lambda: ca.copy(x),
+    "memcpy": lambda x: lambda: ca.zeros(4).then(lambda y: ca.memcpy(y, x)),
+    "foreign": lambda x: lambda: ca.foreign(lambda _: None, reads=[x]),
+    "graph": lambda x: lambda: ca.copy(x).graph().then(lambda graph: graph.launch()),
+    "replay": replay,
+    "call": lambda x: ca.copy(x).graph().sync(),
+    "raw kernel": raw_kernel,
+    "tile kernel": tile_kernel,
 }
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 @pytest.mark.parametrize("waits", ["for what came later", "for the same work"])
-def test_who_uses_what_failed_hears_of_it_whatever_its_stream_has_waited_for(host, use, waits):
+def test_who_uses_what_failed_hears_of_it_each_time(host, use, waits):
     """Two tensors are written on one stream, the first by what fails. The other stream has used something before."""
     home, stream = host.create_stream(), host.create_stream()
     on_home, on_it = ca.SingleStream(home), ca.SingleStream(stream)
     goes_on = threading.Event()
     x, y = ca.zip(ca.zeros(4), ca.zeros(4)).sync()
+    again = use(x)
+    again().schedule(on_it).sync()
+    again().schedule(on_it).sync()
 
     def fail_late(_):
         assert goes_on.wait(10)
@@ -469,17 +498,39 @@ def test_who_uses_what_failed_hears_of_it_whatever_its_stream_has_waited_for(hos
         ca.fill(y, 2.0).start(on_home)
     before = ca.copy(y).start(on_it)  # waits on the device
     stream.record()
-    future = use(x).start(on_it)
+    futures = []
+    for _ in range(3):
+        futures.append(again().start(on_it))
+        stream.record()
     goes_on.set()
-    with pytest.raises(KernelError, match="as planned"):
-        future.sync()
-    with pytest.raises(KernelError, match="as planned"):
-        failed.sync()
+    for future in (*futures, failed):
+        with pytest.raises(KernelError, match="as planned"):
+            future.sync()
     if waits == "for what came later":
         assert before.sync().to_host().sync().tolist() == [2.0] * 4
     else:
         with pytest.raises(KernelError, match="as planned"):
             before.sync()
+    again().schedule(on_it).sync()
+
+
+def test_a_write_elsewhere_behind_a_read_that_may_be_told(host):
+    """It waits for that read, though the read stands apart."""
+    home, stream = host.create_stream(), host.create_stream()
+    on_home, on_it = ca.SingleStream(home), ca.SingleStream(stream)
+    first, second = threading.Event(), threading.Event()
+    x = ca.zeros(4).sync()
+    ca.foreign(lambda _: None, writes=[x]).schedule(on_home).sync()
+    ca.foreign(lambda _: first.wait(10), writes=[x]).start(on_home)
+    home.record()
+    seen = []
+    read = ca.foreign(lambda _: (second.wait(10), seen.append("read")), reads=[x]).start(on_it)
+    writes = ca.foreign(lambda _: seen.append("write"), writes=[x]).start(on_home)
+    first.set()
+    second.set()
+    writes.sync()
+    read.sync()
+    assert seen == ["read", "write"]
 
 
 @pytest.mark.parametrize("kind", ["the submission's", "the run's"])
