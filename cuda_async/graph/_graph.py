@@ -444,7 +444,7 @@ class CudaGraph(Generic[T]):
             for buffer in reads:
                 if buffer.plain_on is device:
                     usage = buffer.usage
-                    if usage.read_stream is stream:
+                    if usage.quick_reader is stream:
                         usage.read_number = number
                         continue
                 elif buffer.address < 0:

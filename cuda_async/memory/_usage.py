@@ -29,6 +29,8 @@ class Usage:
             None when it was never lent.
         written_by: weak references to the states of graphs that write the memory, in a list that is replaced and never
             changed; not there before the first.
+        quick_reader: the stream of `read_stream`, where its next read needs no look at the last write, else None. Who
+            finds itself here may note a read by its number alone.
         is_joined: those were of several usages; not there before either.
     """
 
@@ -36,6 +38,7 @@ class Usage:
         "is_joined",
         "lent",
         "more_reads",
+        "quick_reader",
         "read_number",
         "read_stream",
         "write_number",
@@ -51,12 +54,14 @@ class Usage:
         self.write_number = number
         self.read_stream: StreamLike = None
         self.read_number = 0
+        self.quick_reader: StreamLike = None
         self.more_reads: dict[StreamLike, int] | None = None
         self.lent: dict[int, Any] | None = None
 
     def add_read(self, stream: StreamLike, number: int) -> None:
         """Note a read; the latest number of each stream is kept."""
         if self.read_stream is stream or self.read_stream is None:
+            self.quick_reader = None
             self.read_stream = stream
             self.read_number = number
             return
@@ -71,6 +76,7 @@ class Usage:
 
     def set_write(self, stream: StreamLike, number: int) -> None:
         """Note a write; it is ordered behind all earlier uses, so they are forgotten."""
+        self.quick_reader = None
         self.write_stream = stream
         self.write_number = number
         self.read_stream = None

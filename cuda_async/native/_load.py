@@ -16,7 +16,7 @@ __all__ = ["compiled", "find_compiled", "is_switched_off", "native"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-VERSION = 3
+VERSION = 4
 """Of `_native.c`, counted up with what it takes and gives: what was built from an older one is left out."""
 
 

@@ -31,9 +31,9 @@ enum { READ_CLASS, MUT_CLASS, TENSOR, BUFFER, USAGE, STREAM, CONTEXT, CLASSES };
 static PyTypeObject *classes[CLASSES];
 
 enum {
-    READ_TENSOR, MUT_TENSOR, TENSOR_BUFFER, TENSOR_ADDRESS, BUFFER_PLAIN_ON, BUFFER_USAGE, USAGE_READ_STREAM,
-    USAGE_READ_NUMBER, USAGE_WRITE_STREAM, USAGE_WRITE_NUMBER, STREAM_NEXT, STREAM_DIRTY, STREAM_LAUNCH_KEY,
-    STREAM_RETAINED, CONTEXT_DEVICE, CONTEXT_STREAM, SLOTS
+    READ_TENSOR, MUT_TENSOR, TENSOR_BUFFER, TENSOR_ADDRESS, BUFFER_PLAIN_ON, BUFFER_USAGE, USAGE_QUICK_READER,
+    USAGE_READ_STREAM, USAGE_READ_NUMBER, USAGE_WRITE_STREAM, USAGE_WRITE_NUMBER, STREAM_NEXT, STREAM_DIRTY,
+    STREAM_LAUNCH_KEY, STREAM_RETAINED, CONTEXT_DEVICE, CONTEXT_STREAM, SLOTS
 };
 static const struct { int class; const char *name; } slots[SLOTS] = {
     [READ_TENSOR] = {READ_CLASS, "tensor"},
@@ -42,6 +42,7 @@ static const struct { int class; const char *name; } slots[SLOTS] = {
     [TENSOR_ADDRESS] = {TENSOR, "_address"},
     [BUFFER_PLAIN_ON] = {BUFFER, "plain_on"},
     [BUFFER_USAGE] = {BUFFER, "usage"},
+    [USAGE_QUICK_READER] = {USAGE, "quick_reader"},
     [USAGE_READ_STREAM] = {USAGE, "read_stream"},
     [USAGE_READ_NUMBER] = {USAGE, "read_number"},
     [USAGE_WRITE_STREAM] = {USAGE, "write_stream"},
@@ -335,8 +336,8 @@ static int order(QuickLaunch *self, struct work *work) {
             PyObject *buffer = work->buffers[i];
             if (buffer == NULL || self->steps[i].code != code) continue;
             PyObject *usage = get(buffer, BUFFER_USAGE);
-            /* A write clears read_stream, so a read noted on this stream has waited for the last write. */
-            if (code == READS && get(usage, USAGE_READ_STREAM) == stream)
+            /* A write clears quick_reader, so a read noted on this stream has waited for the last write. */
+            if (code == READS && get(usage, USAGE_QUICK_READER) == stream)
                 set(usage, USAGE_READ_NUMBER, number);
             else if (code == WRITES && get(usage, USAGE_WRITE_STREAM) == stream &&
                      get(usage, USAGE_READ_STREAM) == Py_None)
@@ -878,7 +879,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     if (PyModule_AddType(module, &EnqueueType) < 0 || PyModule_AddType(module, &QuickLaunchType) < 0 ||
         PyModule_AddType(module, &QuickBoundLaunchType) < 0 ||
         PyModule_AddType(module, &MakerType) < 0 ||
-        PyModule_AddIntConstant(module, "VERSION", 3) < 0 || PyModule_AddIntMacro(module, MAKES_OPERAND) < 0 ||
+        PyModule_AddIntConstant(module, "VERSION", 4) < 0 || PyModule_AddIntMacro(module, MAKES_OPERAND) < 0 ||
         PyModule_AddIntMacro(module, MAKES_THEN) < 0 || PyModule_AddIntMacro(module, MAKES_LAUNCH) < 0 || PyModule_AddIntMacro(module, READS) < 0 ||
         PyModule_AddIntMacro(module, WRITES) < 0 || PyModule_AddIntMacro(module, INTEGER) < 0 ||
         PyModule_AddIntMacro(module, FLOAT) < 0 || PyModule_AddIntMacro(module, MAX_ARGUMENTS) < 0 ||

@@ -233,8 +233,8 @@ def _order_lines(reads: Sequence[str], writes: Sequence[str], *, is_plain: bool 
         alone = "" if is_plain else f" and {buffer}.plain_on is device"
         lines += [
             f"usage = {buffer}.usage",
-            # A write clears read_stream, so a read noted on this stream has waited for the last write.
-            f"if usage.read_stream is stream{alone}: usage.read_number = number",
+            # A write clears quick_reader, so a read noted on this stream has waited for the last write.
+            f"if usage.quick_reader is stream{alone}: usage.read_number = number",
             f"else: order_read(stream, {buffer})",
         ]
     for buffer in writes:

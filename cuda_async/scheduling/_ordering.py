@@ -41,15 +41,16 @@ def order_read(stream: Stream, buffer: Buffer) -> None:
     if buffer.address < 0:
         buffer.check_usable()
     reader = usage.read_stream
-    if _may_be_told(stream, usage):
-        _note_apart(stream, usage)
-    elif reader is stream or reader is None or reader._done >= usage.read_number:
+    if reader is stream or reader is None or reader._done >= usage.read_number:
         # A read that is done gives its place away, so that the next one from this stream is found at once: memory that
         # is only read (weights) would else stay with the stream that was first.
         if usage.more_reads is not None:
             usage.more_reads.pop(stream, None)
+        usage.quick_reader = None  # first: an interrupt may come
         usage.read_stream = stream
         usage.read_number = stream._next
+        if not _may_be_told(stream, usage):
+            usage.quick_reader = stream
     else:
         usage.add_read(stream, stream._next)
         others = usage.more_reads
@@ -60,7 +61,7 @@ def order_read(stream: Stream, buffer: Buffer) -> None:
 
 
 def _may_be_told(stream: Stream, usage: Usage) -> bool:
-    """The last write is another stream's, and may fail; each read behind it is to fail too, not only the first here."""
+    """The last write is another stream's, and may fail: each read behind it is to fail too, not only the first here."""
     writer = usage.write_stream
     return (
         writer is not None
@@ -68,15 +69,6 @@ def _may_be_told(stream: Stream, usage: Usage) -> bool:
         and stream.device.driver.hands_failures_on
         and writer._done < usage.write_number
     )
-
-
-def _note_apart(stream: Stream, usage: Usage) -> None:
-    """Note a read where no stream finds itself as the one that reads, and has waited: its next read waits anew."""
-    if usage.read_stream is None or usage.read_stream is stream:
-        usage.read_stream, usage.read_number = usage.write_stream, usage.write_number
-    if usage.more_reads is None:
-        usage.more_reads = {}
-    usage.more_reads[stream] = stream._next
 
 
 def _is_past(stream: Stream, number: int) -> bool:
@@ -146,8 +138,6 @@ def order_enqueued(stream: Stream, buffer: Buffer, *, is_write: bool) -> None:
             stream._wait_for(source, number)
     if is_write:
         usage.set_write(stream, stream._next)
-    elif _may_be_told(stream, usage):
-        _note_apart(stream, usage)
     else:
         usage.add_read(stream, stream._next)
     if buffer.retained_on_use:

@@ -515,7 +515,7 @@ def test_who_uses_what_failed_hears_of_it_each_time(host, use, waits):
 
 
 def test_a_write_elsewhere_behind_a_read_that_may_be_told(host):
-    """It waits for that read, though the read stands apart."""
+    """It waits for that read."""
     home, stream = host.create_stream(), host.create_stream()
     on_home, on_it = ca.SingleStream(home), ca.SingleStream(stream)
     first, second = threading.Event(), threading.Event()
