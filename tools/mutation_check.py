@@ -45,7 +45,7 @@ LIKELY = {
 RESULTS = ROOT / "benchmarks" / "results" / "mutations.json"
 
 PATTERNS = {
-    "wait": r"(stream_wait_event|_wait_for|wait_for_producer|wait_for_borrowers|order_read|order_write|order_uses"
+    "wait": r"(stream_wait_event|stream_hand_on|_wait_for|wait_for_producer|wait_for_borrowers|order_read|order_write|order_uses"
     r"|_order|event_synchronize|\.block|note_read|note_write|set_write|add_read)\(",
     "keep-alive": r"(_retained\.(append|extend)|_retain|note_shared|retain|keep)\(|retained_on_use = |_owner = owner",
     "fence": r"(_dirty = True|(?<!def )_settle\(|close_part\(|event_record\(|\.ring\()",
@@ -59,7 +59,7 @@ NATIVE = (
     ("wait", "if (order(self, work) < 0) return FAILED;", ""),
     ("wait", "set(usage, USAGE_READ_NUMBER, number);", ";"),
     ("wait", "set(usage, USAGE_WRITE_NUMBER, number);", ";"),
-    ("wait", "get(usage, USAGE_READ_STREAM) == stream", "1"),
+    ("wait", "get(usage, USAGE_QUICK_READER) == stream", "1"),
     ("wait", "get(usage, USAGE_WRITE_STREAM) == stream", "1"),
     ("wait", "get(usage, USAGE_READ_STREAM) == Py_None", "1"),
     ("fence", "set(stream, STREAM_DIRTY, Py_True);", ""),
