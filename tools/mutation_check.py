@@ -45,8 +45,8 @@ LIKELY = {
 RESULTS = ROOT / "benchmarks" / "results" / "mutations.json"
 
 PATTERNS = {
-    "wait": r"(stream_wait_event|stream_hand_on|_wait_for|wait_for_producer|wait_for_borrowers|order_read|order_write|order_uses"
-    r"|_order|event_synchronize|\.block|note_read|note_write|set_write|add_read)\(",
+    "wait": r"(stream_wait_event|stream_hand_on|_wait_for|wait_for_producer|wait_for_borrowers|order_read|order_write"
+    r"|order_uses|_order|event_synchronize|\.block|note_read|note_write|set_write|add_read)\(",
     "keep-alive": r"(_retained\.(append|extend)|_retain|note_shared|retain|keep)\(|retained_on_use = |_owner = owner",
     "fence": r"(_dirty = True|(?<!def )_settle\(|close_part\(|event_record\(|\.ring\()",
 }
