@@ -56,10 +56,8 @@ class CudaAsyncError(Exception):
 
 def _made_again(kind: type[CudaAsyncError], args: tuple[Any, ...], facts: dict[str, Any]) -> CudaAsyncError:
     """Whatever the class is made with."""
-    try:
-        error = BaseException.__new__(
-            kind, *args
-        )  # `kind.__new__` may be that of a later base, which refuses
+    try:  # `kind.__new__` may be that of a later base, which refuses
+        error = BaseException.__new__(kind, *args)
     except TypeError:  # a class of the caller's
         error = kind.__new__(kind, *args)
         error.args = args
