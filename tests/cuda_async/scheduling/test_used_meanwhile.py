@@ -211,22 +211,38 @@ def test_next_reader_waits_for_the_write_that_came_in_between(
     assert values(y) == [9.0] * N
 
 
+class Fills(ca.DeviceOp):
+    """Enqueues by itself, when another thread has written what it writes, too."""
+
+    def __init__(self, tensor, stream):
+        self.tensor, self.stream = tensor, stream
+
+    def execute(self, ctx):
+        address = ctx.write(self.tensor)
+        on_a_thread(lambda: ca.fill(self.tensor, 3.0).start(self.stream))
+        ctx.device.driver.fill_async(address, b"\0\0\0\0", N, ctx.stream.handle)
+
+
+def test_next_reader_elsewhere_waits_for_both_writes(stepped, streams, tensors, run_to_a_stop):
+    """It knows the last one only, so that one's stream has waited for the other."""
+    x, _ = tensors
+    Fills(x, streams[1]).start(streams[0])
+    copied = ca.copy(x).start(ca.SingleStream(stepped.create_stream()))
+    run_to_a_stop(streams[0])
+    reader = copied._submission.stream
+    while stepped.driver.advance(reader._handle):
+        pass
+    assert not copied.done
+    stepped.driver.advance_all()
+    assert copied.done
+
+
 def test_memory_is_freed_behind_a_write_that_was_overtaken(stepped, streams):
     """Though the other thread's write was noted last."""
     made = ca.ones(N).start(streams[1])
     stepped.driver.advance_all()
     tensor = made.result()
-
-    class Fills(ca.DeviceOp):
-        def __init__(self, tensor):
-            self.tensor = tensor
-
-        def execute(self, ctx):
-            address = ctx.write(self.tensor)
-            on_a_thread(lambda: ca.fill(self.tensor, 3.0).start(streams[1]))
-            ctx.device.driver.fill_async(address, b"\0\0\0\0", N, ctx.stream.handle)
-
-    Fills(tensor).start(streams[0])
+    Fills(tensor, streams[1]).start(streams[0])
     address = tensor._address
     del tensor, made
     stepped.collect()
