@@ -9,6 +9,7 @@ from ..driver.host import HostDriver
 from ..driver.host.check import CheckReport, process_checker
 from ..errors import ContextError
 from ..scheduling import Device
+from ..scheduling._findings import free_dropped
 
 if TYPE_CHECKING:
     from ..driver import Driver
@@ -47,8 +48,8 @@ def check_reports(leaks_of: Device | None = None) -> list[CheckReport]:
             raise ContextError(
                 f"{leaks_of} does not check what runs on it; use checked_device(), or CUDA_ASYNC_HOST_CHECK=1"
             )
-        gc.collect()  # errors that were caught may hold memory in cycles
+        gc.collect()
         leaks_of.synchronize()
-        leaks_of.collect(everything=True)
+        free_dropped(leaks_of)
         driver.leaks()
     return process_checker().take_reports()
