@@ -130,12 +130,6 @@ class PinnedPool:
         self.reserved_bytes -= size * len(whole)
         return whole
 
-    def is_unused(self) -> bool:
-        """Whether every block has come back."""
-        with self._lock:
-            self._collect()
-            return self.reserved_bytes == sum(capacity * len(found) for capacity, found in self._free.items())
-
     def _collect(self) -> None:
         returned = self._returned
         while returned:

@@ -250,7 +250,8 @@ def test_staging_blocks_have_one_user(private, rounds):
             del block
 
     together(use)
-    assert pool.is_unused()
+    pool.trim()
+    assert pool.reserved_bytes == 0
 
 
 @ROUNDS

@@ -204,7 +204,7 @@ async def main():
         await ca.zip(ca.copy(ones).to_host(), ca.copy(ones).to_host())  # later ones need no preparation
         gc.collect()
         began = time.monotonic()  # another thread may be letting go of the first ones
-        while not device.pinned.is_unused() and time.monotonic() < began + 1:
+        while blocks_in_use(device.pinned) and time.monotonic() < began + 1:
             await asyncio.sleep(0)
         begun = asyncio.Event()
         task = asyncio.create_task(awaited(ca.copy(ones).inspect(lambda _: begun.set()).to_host()))
@@ -216,6 +216,10 @@ async def main():
 
 async def awaited(op):
     return await op
+
+def blocks_in_use(pool):
+    there = [*pool._returned, *((size, one) for size, found in pool._free.items() for one in found)]
+    return pool.reserved_bytes - sum(size for size, _ in there)
 
 asyncio.run(main())
 """,
