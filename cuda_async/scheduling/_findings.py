@@ -35,7 +35,6 @@ def free_dropped(device: Device) -> None:
 
 def find_leaks(device: Device, driver: HostDriver) -> list[str]:
     """Wait for the device, free what was dropped, and say what of its memory is left."""
-    gc.collect()
     with contextlib.suppress(Exception):  # errors of work that nobody awaited
         device.synchronize()
     free_dropped(device)

@@ -518,7 +518,7 @@ class Stream:
 
         Graphs hear of it so, before who waits here goes on: what such a launch was to fill holds old numbers.
         """
-        failed = {self: None}
+        failed = {self: None}  # a set in the order that it was filled in, or seeds would not repeat
         while failed:
             for source, number in failed.popitem()[0]._waited.items():
                 if source._advance(number, released, callbacks):

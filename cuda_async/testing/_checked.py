@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import TYPE_CHECKING
 
 from ..driver.host import HostDriver
@@ -48,7 +47,6 @@ def check_reports(leaks_of: Device | None = None) -> list[CheckReport]:
             raise ContextError(
                 f"{leaks_of} does not check what runs on it; use checked_device(), or CUDA_ASYNC_HOST_CHECK=1"
             )
-        gc.collect()
         leaks_of.synchronize()
         free_dropped(leaks_of)
         driver.leaks()

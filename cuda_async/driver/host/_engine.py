@@ -22,7 +22,8 @@ Failures. When an entry raises, its queue keeps the failure. Entries behind it a
 keep books (allocation, free, waits, records), up to the next event record, which is done *with* the failure;
 then the queue works normally again. Who asks for that record gets the error, each time; who synchronizes
 with the queue gets it once, unless somebody had it already. A wait for a failed record hands the failure
-to the waiting queue. A CUDA device does not come back after a fault: `stop` does that here, on request.
+to the waiting queue; so does a `HandOnEntry`, which does not wait. A CUDA device does not come back after a
+fault: `stop` does that here, on request.
 
 Interrupts. Whoever enqueues may be the main thread, which a `KeyboardInterrupt` ends between any two calls, or be
 near the limit of recursion, or have a signal handler that raises whatever it likes: what is no `CudaAsyncError` is not
@@ -451,11 +452,7 @@ class Engine:
             self._complete(record, failure)
         elif record is not None:
             self._complete(record, None)
-        elif (
-            isinstance(entry, (WaitEntry, HandOnEntry))
-            and queue.failure is None
-            and entry.record.failure is not None
-        ):
+        elif isinstance(entry, HandOnEntry) and queue.failure is None and entry.record.failure is not None:
             queue.failure = entry.record.failure.handed_on()
         queue.entries.popleft()
         if queue.entries:

@@ -135,22 +135,6 @@ class EventRecord(Entry):
         """Nothing to do: the engine completes records."""
 
 
-class WaitEntry(Entry):
-    """Later entries of the queue wait for a record. The engine starts it when the record is done."""
-
-    __slots__ = ("record",)
-
-    skippable = False
-    immediate = True
-    repeatable = True
-
-    def __init__(self, record: EventRecord) -> None:
-        self.record = record
-
-    def start(self) -> None:
-        """Nothing is left to do; the engine hands on the record's failure."""
-
-
 class HandOnEntry(Entry):
     """The engine hands on the record's failure. The queue has waited for the record, or for what comes behind it."""
 
@@ -165,3 +149,9 @@ class HandOnEntry(Entry):
 
     def start(self) -> None:
         """Nothing to do: the engine has the failure."""
+
+
+class WaitEntry(HandOnEntry):
+    """Later entries of the queue wait for the record too: the engine starts it when the record is done."""
+
+    __slots__ = ()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ._entries import EventRecord, HandOnEntry, WaitEntry
+from ._entries import EventRecord, HandOnEntry
 from ._graph import ConditionalEntry, GraphEntry
 from ._work import (
     AllocateEntry,
@@ -132,7 +132,7 @@ class FootprintBook:
 
     def _add(self, found: Footprint, entry: Entry) -> None:
         match entry:
-            case EventRecord() | WaitEntry() | HandOnEntry():
+            case EventRecord() | HandOnEntry():
                 pass
             case CopyEntry():
                 self._touch(found, found.reads, entry.src, entry.size_bytes)
